@@ -55,13 +55,13 @@ def test_the_same_seed_is_the_same_federation_and_nothing_else_is() -> None:
     data = load("csbm")
     base = cut(data, "louvain", "ratio", 5, 0)
     assert cut(data, "louvain", "ratio", 5, 0).partition_hash == base.partition_hash
-    others = [
+    variants = [
         cut(data, "louvain", "ratio", 5, 1),
         cut(data, "louvain", "ratio", 6, 0),
         cut(data, "uniform", "ratio", 5, 0),
         cut(data, "louvain", "fs-per-class", 5, 0),
     ]
-    assert len({base.partition_hash, *(other.partition_hash for other in others)}) == 5
+    assert len({base.partition_hash, *(other.partition_hash for other in variants)}) == 5
     kept = cut(data, "louvain", "fs-per-class", 5, 0)  # another split does not move a node to another client
     assert all(np.array_equal(a, b) for a, b in zip(parts_of(base), parts_of(kept), strict=True))
     with pytest.raises(UserError, match="seed"):

@@ -178,8 +178,8 @@ def test_the_command_writes_what_is_read(tmp_path: Path, capsys: pytest.CaptureF
     )
     path = tmp_path / "properties.csv"
     assert main(["data", "describe", "-s", str(suite), "--csv", str(path)]) == 0
-    told = capsys.readouterr()
-    assert "wrote 2 tasks" in told.out and told.err.count("dataset 'cora' is unavailable") == 1
+    output = capsys.readouterr()
+    assert "wrote 2 tasks" in output.out and output.err.count("dataset 'cora' is unavailable") == 1
     table = read_properties(path)
     assert [(task[0], task[2], task[4]) for task in table] == [("csbm", "uniform", "2"), ("csbm", "uniform", "3")]
     assert [row["client_nodes"] for row in table.values()] == [30, 20]

@@ -328,7 +328,7 @@ def test_specs_can_be_sent_to_another_process_which_does_not_import_ogb() -> Non
 
 
 @pytest.mark.parametrize(
-    ("split", "said"),
+    ("split", "message"),
     [
         ({"train": np.arange(6) < 3}, "split 'train' is bool (6,); give the ids of its nodes"),
         ({"train": [0, 6]}, "split 'train' has node 6 of 6; name nodes from 0 to 5"),
@@ -338,9 +338,9 @@ def test_specs_can_be_sent_to_another_process_which_does_not_import_ogb() -> Non
         ({"train": [0.0, 1.0]}, "split 'train' is float64 (2,); give the ids of its nodes"),
     ],
 )
-def test_a_split_names_each_node_once(split: dict[str, Any], said: str) -> None:
+def test_a_split_names_each_node_once(split: dict[str, Any], message: str) -> None:
     edges, label, feat = np.array([[0, 1]]), np.arange(6) % 2, np.eye(6)
-    with pytest.raises(Unsound, match=re.escape(said)):
+    with pytest.raises(Unsound, match=re.escape(message)):
         node_content(edges, label, feat, split)
     assert node_content(edges, label, feat, {"train": [3, 1], "test": []})["split_train"].tolist() == [1, 3]
 

@@ -85,13 +85,13 @@ def test_the_fingerprint_is_that_of_graph_options_and_values_not_of_the_last_bit
     known = spec.digest(content)
     assert known == load(NAME, dimension=4).fingerprint
     assert spec.digest(content | {"feat": np.nextafter(content["feat"], 9)}) == known
-    others = [
+    variants = [
         DATASETS.build(NAME, {"dimension": 4, "seed": 1}).digest(content),
         spec.digest(content | {"feat_values": content["feat_values"] + 0.001}),
         spec.digest(content | {"label": content["label"][::-1]}),
         spec.digest(content | {"split_val": content["split_val"][1:]}),
     ]
-    assert len({known, *others}) == 5
+    assert len({known, *variants}) == 5
 
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="files in memory are Linux's")

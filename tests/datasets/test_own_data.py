@@ -87,13 +87,13 @@ def test_other_commands_find_the_folder_by_the_variable(
 
 
 def test_the_page_names_mistakes_as_they_are_told(villages: Path) -> None:
-    told = next(block for block in blocks() if block.startswith("nodes.csv:")).splitlines()
+    expected = next(block for block in blocks() if block.startswith("nodes.csv:")).splitlines()
     for path, before, after in (("nodes.csv", "fay,farmer,west,train,0.7,1.7", "fay,farmer,west,train,0.7,much"),
                                 ("edges.csv", "bob,dot", "zoe,dot")):  # fmt: skip
         text = (villages / path).read_text()
         assert before in text
         (villages / path).write_text(text.replace(before, after))
-    assert sorted(read(villages)[1]) == sorted(told)
+    assert sorted(read(villages)[1]) == sorted(expected)
 
 
 def test_clients_split_labels_and_edges_are_those_of_the_tables(villages: Path) -> None:
@@ -171,8 +171,8 @@ def test_each_mistake_is_one_line_with_place_value_and_fix(
     (villages / path).write_text(text.replace(before, after))
     content, mistakes = read(villages)
     assert content is None
-    assert any(told.startswith(line) for told in mistakes), mistakes
-    assert all("\n" not in told and "; " in told for told in mistakes)
+    assert any(mistake.startswith(line) for mistake in mistakes), mistakes
+    assert all("\n" not in mistake and "; " in mistake for mistake in mistakes)
 
 
 @pytest.mark.parametrize(
@@ -241,13 +241,13 @@ def test_run_tells_every_mistake_and_runs_nothing(villages: Path, capsys: pytest
 def test_a_folder_or_name_that_is_none_is_said(villages: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (villages.parent / "empty").mkdir()
     (villages.parent / "a b").mkdir()
-    for folder, told in (
+    for folder, message in (
         ("nowhere", "no folder 'nowhere'"),
         ("a b", "cannot name a dataset"),
         ("empty", "neither nodes"),
     ):
         assert main(["run", "--data", folder, "-m", "fedavg"]) == 2
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     announce(villages)
     with pytest.raises(UserError, match="unknown dataset 'own:village'; did you mean 'own:villages'"):
         DATASETS.build("own:village")
@@ -482,8 +482,8 @@ def test_classes_that_are_written_almost_alike_are_noted(villages: Path, one: st
     (villages / "nodes.csv").write_text(text)
     content, mistakes = read(villages)
     assert content is not None and content["label"].max() == 2  # as it is written
-    said = [note for note in mistakes.notes if "are different classes; write them alike if they are one" in note]
-    assert len(said) == 1 and ascii(one) in said[0] and ascii(other) in said[0]
+    notes = [note for note in mistakes.notes if "are different classes; write them alike if they are one" in note]
+    assert len(notes) == 1 and ascii(one) in notes[0] and ascii(other) in notes[0]
 
 
 @pytest.mark.parametrize("what", ["label", "split"])
@@ -493,12 +493,12 @@ def test_a_feature_that_tells_label_or_split_is_noted(villages: Path, what: str)
     header, *lines = path.read_text().splitlines()
     column = header.split(",").index(what)
     codes = {"farmer": 7, "fisher": 3, "train": 0, "val": 1, "test": 1}
-    told = [f"{header},outcome", *(f"{line},{codes[line.split(',')[column]]}" for line in lines)]
-    path.write_text("\n".join(told))
-    said = [note for note in read(villages)[1].notes if "follows from" in note]
+    table = [f"{header},outcome", *(f"{line},{codes[line.split(',')[column]]}" for line in lines)]
+    path.write_text("\n".join(table))
+    notes = [note for note in read(villages)[1].notes if "follows from" in note]
     fix = f"remove it if it was made from the {what}"
-    assert said == [f"nodes.csv: feature 'outcome' follows from the {what} at every node that has one; {fix}"]
-    path.write_text("\n".join([*told[:-1], told[-1][:-1] + "9"]))  # one node departs
+    assert notes == [f"nodes.csv: feature 'outcome' follows from the {what} at every node that has one; {fix}"]
+    path.write_text("\n".join([*table[:-1], table[-1][:-1] + "9"]))  # one node departs
     assert not [note for note in read(villages)[1].notes if "follows from" in note]
 
 

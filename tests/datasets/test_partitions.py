@@ -397,7 +397,9 @@ def test_every_seed_is_another_louvain(csbm: NodeData, monkeypatch: pytest.Monke
     given = []
     plain = SknetLouvain.__init__
     monkeypatch.setattr(
-        SknetLouvain, "__init__", lambda self, **said: (given.append(said["random_state"]), plain(self, **said))[1]
+        SknetLouvain,
+        "__init__",
+        lambda self, **options: (given.append(options["random_state"]), plain(self, **options))[1],
     )
     for seed in range(20):
         PARTITIONS.build("louvain").communities(csbm, np.random.default_rng(seed))

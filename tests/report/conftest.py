@@ -95,21 +95,21 @@ def demo() -> list[Row]:
     """Three datasets, two seeds. alpha beats beta beats gamma everywhere but on wiki, where gamma is first; delta lacks
     a seed on cora (failed) and does not apply to wiki (skipped); global is the reference."""
     base = {"cora": 0.80, "pubmed": 0.85, "wiki": 0.50}
-    found = []
+    rows = []
     for dataset, level in base.items():
         for seed in (0, 1):
             noise = 0.01 * seed
-            found.append(row(dataset, "global", seed, level + 0.05 + noise, upload_bytes_best=0, download_bytes_best=0))
-            found.append(row(dataset, "alpha", seed, level + noise))
-            found.append(row(dataset, "beta", seed, level - 0.1 + noise * 1.1))
-            found.append(row(dataset, "gamma", seed, level + (0.02 if dataset == "wiki" else -0.2) + noise * 0.8))
+            rows.append(row(dataset, "global", seed, level + 0.05 + noise, upload_bytes_best=0, download_bytes_best=0))
+            rows.append(row(dataset, "alpha", seed, level + noise))
+            rows.append(row(dataset, "beta", seed, level - 0.1 + noise * 1.1))
+            rows.append(row(dataset, "gamma", seed, level + (0.02 if dataset == "wiki" else -0.2) + noise * 0.8))
             if dataset == "wiki":
-                found.append(row(dataset, "delta", seed, status="skipped", error="needs features"))
+                rows.append(row(dataset, "delta", seed, status="skipped", error="needs features"))
             elif (dataset, seed) == ("cora", 1):
-                found.append(row(dataset, "delta", seed, error="loss is nan | round 3"))
+                rows.append(row(dataset, "delta", seed, error="loss is nan | round 3"))
             else:
-                found.append(row(dataset, "delta", seed, level - 0.3))
-    return found
+                rows.append(row(dataset, "delta", seed, level - 0.3))
+    return rows
 
 
 def board(rows: Iterable[Row], suite: str = "demo") -> Board:

@@ -192,10 +192,10 @@ def test_a_verdict_on_another_row_gives_no_mark(results: Path, rows, changes: di
 
 
 def test_verdicts_come_back_as_they_were_written(tmp_path: Path, rows) -> None:
-    found = [verdict(rows["alpha", "cora", 0]), verdict(rows["beta", "cora", 0], ours=None, by='a "b", c')]
-    verified.add(tmp_path, found[:1])
-    verified.add(tmp_path, found[1:])
-    assert verified.read(tmp_path) == found
+    verdicts = [verdict(rows["alpha", "cora", 0]), verdict(rows["beta", "cora", 0], ours=None, by='a "b", c')]
+    verified.add(tmp_path, verdicts[:1])
+    verified.add(tmp_path, verdicts[1:])
+    assert verified.read(tmp_path) == verdicts
 
 
 def test_boards_stand_in_the_order_of_their_suites(tmp_path: Path, made: SimpleNamespace) -> None:

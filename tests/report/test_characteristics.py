@@ -26,9 +26,9 @@ ALIKE, UNLIKE = [[5, 5], [5, 5]], [[10, 0], [0, 10]]
 
 
 def test_the_table_says_which_methods_take_clients_of_mixed_architectures() -> None:
-    own = {name: METHODS.cls(name) for name in METHODS.names() if METHODS.is_own(METHODS.cls(name))}
-    assert {name: models(name) for name in own} == {
-        name: "may differ" if cls.heterogeneous else "all alike" for name, cls in own.items()
+    classes = {name: METHODS.cls(name) for name in METHODS.names() if METHODS.is_own(METHODS.cls(name))}
+    assert {name: models(name) for name in classes} == {
+        name: "may differ" if cls.heterogeneous else "all alike" for name, cls in classes.items()
     }
     assert models("a-plug-in") == "other"
 
@@ -41,13 +41,13 @@ def test_ranks_by_kind_of_data_by_hand(made: SimpleNamespace) -> None:
     """Alpha is first of three on both citation graphs and last on the products, where gamma is first."""
     scores = {"alpha": (0.9, 0.8, 0.1), "beta": (0.5, 0.7, 0.2), "gamma": (0.6, 0.3, 0.3)}
     datasets = ("cora", "pubmed", "amazon-photo")
-    rows = [made.row(data, name, 0, own[i]) for name, own in scores.items() for i, data in enumerate(datasets)]
+    rows = [made.row(data, name, 0, values[i]) for name, values in scores.items() for i, data in enumerate(datasets)]
     sheet = kinds_table(Ranking(made.board(rows)))
     assert [(column.title, column.note) for column in sheet.columns[1:]] == [
         ("Citations", "2 datasets"), ("Products", "1 dataset"),
     ]  # fmt: skip
-    found = {line.entrant: [cell.text for cell in line.cells[1:]] for line in sheet.lines}
-    assert found == {"alpha": ["1.0", "3.0"], "beta": ["2.5", "2.0"], "gamma": ["2.5", "1.0"]}
+    cells = {line.entrant: [cell.text for cell in line.cells[1:]] for line in sheet.lines}
+    assert cells == {"alpha": ["1.0", "3.0"], "beta": ["2.5", "2.0"], "gamma": ["2.5", "1.0"]}
     assert [line.entrant for line in sheet.lines if line.cells[1].mark == "best"] == ["alpha"]
     assert kinds_table(Ranking(made.board([row for row in rows if row.dataset != "amazon-photo"]))) is None
 
@@ -55,8 +55,8 @@ def test_ranks_by_kind_of_data_by_hand(made: SimpleNamespace) -> None:
 def test_properties_by_hand() -> None:
     assert label_properties(np.array(ALIKE)) == {"label skew": 0.0, "majority share": 0.5}
     assert label_properties(np.array([*UNLIKE, [0, 0]])) == {"label skew": 0.5, "majority share": 1.0}
-    found = label_properties(np.array([[3, 1], [1, 3], [2, 2]]))  # shares .75/.25, .25/.75, .5/.5 against .5/.5
-    assert found == pytest.approx({"label skew": (0.25 + 0.25) / 3, "majority share": (0.75 + 0.75 + 0.5) / 3})
+    properties = label_properties(np.array([[3, 1], [1, 3], [2, 2]]))  # shares .75/.25, .25/.75, .5/.5 against .5/.5
+    assert properties == pytest.approx({"label skew": (0.25 + 0.25) / 3, "majority share": (0.75 + 0.75 + 0.5) / 3})
 
 
 @pytest.fixture
@@ -80,14 +80,14 @@ def ranking(tmp_path: Path, made: SimpleNamespace) -> Ranking:
 
 
 def test_the_gain_of_fedavg_beside_properties_by_hand(ranking: Ranking) -> None:
-    found = ranking.characteristics
-    assert found.skew_groups == {"more alike": ["a", "b", "c"], "less alike": ["x", "y", "z"]}
+    characteristics = ranking.characteristics
+    assert characteristics.skew_groups == {"more alike": ["a", "b", "c"], "less alike": ["x", "y", "z"]}
     gains, skew = [0.1, 0.2, 0.3, -0.05, -0.05, -0.05], [0, 0, 0, 0.5, 0.5, 0.5]
     expected = np.corrcoef(stats.rankdata(gains), stats.rankdata(skew))[0, 1]  # Spearman's rho is that of the ranks
-    assert found.correlations["label skew"][0] == pytest.approx(expected)
-    (sentence,) = found.sentences
+    assert characteristics.correlations["label skew"][0] == pytest.approx(expected)
+    (sentence,) = characteristics.sentences
     assert f"over 6 datasets: label skew {expected:+.2f} (" in sentence
-    assert "| Shared model (n=2) |" in to_markdown(characteristics_table(found)).replace("  ", "")
+    assert "| Shared model (n=2) |" in to_markdown(characteristics_table(characteristics)).replace("  ", "")
 
 
 def test_training_nodes_per_class_come_from_the_split(made: SimpleNamespace) -> None:
@@ -122,6 +122,6 @@ def test_what_is_known_of_a_task_stands_beside_what_its_rows_say(made: SimpleNam
     (task, known), *_ = read_properties().items()
     asked = dict(zip(TASK[1:], task[1:], strict=True)) | {"clients": int(task[-1])}
     row = made.row(task[0], "a", 0, 0.5, **asked)
-    found = Ranking(made.board([row])).characteristics.properties.iloc[0]
-    assert found["edge homophily"] == known["homophily"]
-    assert found["lost edges"] == known["lost_edges"]
+    properties = Ranking(made.board([row])).characteristics.properties.iloc[0]
+    assert properties["edge homophily"] == known["homophily"]
+    assert properties["lost edges"] == known["lost_edges"]

@@ -55,18 +55,18 @@ def test_the_gain_is_welch_s_test_over_the_columns(shift: float) -> None:
 def test_the_best_other_reading_supports_most_claims_and_the_stated_is_the_paper_s() -> None:
     paper, _ = tables()["fedgl-table5"]
     base = made_view(0.0)
-    others = [
-        View(paper, base.table, reading, base.figures, own.ours, own.claims, own.affected)
-        for reading, own in zip(
+    alternatives = [
+        View(paper, base.table, reading, base.figures, view.ours, view.claims, view.affected)
+        for reading, view in zip(
             [base.reading.model_copy(update={"id": name}) for name in ("worse", "better")],
             [made_view(-0.1), made_view(0.1)],
             strict=True,
         )
     ]
-    stated, best = readings(paper, [base, *others])
+    stated, best = readings(paper, [base, *alternatives])
     assert stated is base and best is not None and best.reading.id == "better"
     again = paper.model_copy(update={"stated": "worse"})
-    assert readings(again, [base, *others])[0].reading.id == "worse"
+    assert readings(again, [base, *alternatives])[0].reading.id == "worse"
 
 
 def test_every_stated_reading_is_one_of_the_paper_s() -> None:
@@ -75,9 +75,9 @@ def test_every_stated_reading_is_one_of_the_paper_s() -> None:
 
 def test_the_report_writes_the_block_of_a_page(tmp_path: Path, made: SimpleNamespace) -> None:
     place = {"suite": "fedgl-table2", "partition": "random-overlap", "clients": 6, "split": "fixed"}
-    own = {"fedgl": {"method_params": '{"beta":1.0,"report_on":"own"}'}}
+    params = {"fedgl": {"method_params": '{"beta":1.0,"report_on":"own"}'}}
     rows = [
-        made.row("cora", method, seed, score + 0.01 * seed, **place, **own.get(method, {}))
+        made.row("cora", method, seed, score + 0.01 * seed, **place, **params.get(method, {}))
         for method, score in (("fedavg", 0.8), ("fedgl", 0.9))
         for seed in range(3)
     ]

@@ -27,9 +27,9 @@ def ranking(made: SimpleNamespace, rows: list[Any], files: list[dict[str, Any]])
 def test_clients_are_sorted_within_a_seed_before_seeds_are_averaged(made: SimpleNamespace) -> None:
     rows = [made.row("cora", "alpha", seed, 0.5) for seed in (0, 1)]
     files = [{"per_client": {"score": scores}} for scores in ([0.9, 0.1, 0.5], [0.2, 0.6, 0.8])]
-    found = clients.clients_data(ranking(made, rows, files))
-    assert found is not None
-    ((line,),) = (panel["lines"] for panel in found["panels"])
+    data = clients.clients_data(ranking(made, rows, files))
+    assert data is not None
+    ((line,),) = (panel["lines"] for panel in data["panels"])
     assert line["name"] == "alpha"
     assert line["scores"] == pytest.approx([0.15, 0.55, 0.85])
 
@@ -42,24 +42,26 @@ def test_a_client_without_a_score_is_left_out_of_its_seed() -> None:
 def test_where_the_union_is_scored_the_local_scores_are_taken(made: SimpleNamespace) -> None:
     rows = [made.row("cora", name, 0, 0.5) for name in ("alpha", "beta", "gamma")]
     both = {"score": [0.7], "global_on_local": [0.3, 0.4], "personal_on_local": [0.5, 0.6]}
-    files = [{"per_client": own} for own in (both, {"score": [0.7], "personal_on_local": [0.5, 0.6]}, {"score": [0.7]})]
-    found = clients.clients_data(ranking(made, rows, files))
-    assert found is not None
-    (panel,) = found["panels"]
+    files = [
+        {"per_client": scores} for scores in (both, {"score": [0.7], "personal_on_local": [0.5, 0.6]}, {"score": [0.7]})
+    ]
+    data = clients.clients_data(ranking(made, rows, files))
+    assert data is not None
+    (panel,) = data["panels"]
     assert {line["name"]: line["scores"] for line in panel["lines"]} == {"alpha": [0.3, 0.4], "beta": [0.5, 0.6]}
 
 
-@pytest.mark.parametrize("own", [None, [1, 2], {"score": "x"}, {"score": [None, None]}, {"score": [{}, []]}])
-def test_what_is_no_list_of_scores_is_no_line(made: SimpleNamespace, own: Any) -> None:
-    assert clients.clients_data(ranking(made, [made.row("cora", "alpha", 0, 0.5)], [{"per_client": own}])) is None
+@pytest.mark.parametrize("scores", [None, [1, 2], {"score": "x"}, {"score": [None, None]}, {"score": [{}, []]}])
+def test_what_is_no_list_of_scores_is_no_line(made: SimpleNamespace, scores: Any) -> None:
+    assert clients.clients_data(ranking(made, [made.row("cora", "alpha", 0, 0.5)], [{"per_client": scores}])) is None
 
 
 def test_labels_of_the_lowest_seed_and_the_datasets_without_any(made: SimpleNamespace) -> None:
     rows = [made.row("cora", "alpha", 1, 0.5), made.row("cora", "beta", 0, 0.5), made.row("wiki", "alpha", 0, 0.5)]
     files: list[dict[str, Any]] = [{"label_counts": [[9, 9]]}, {"label_counts": [[1, 2], [0, 3]]}, {}]
-    found = clients.labels_data(ranking(made, rows, files))
-    assert found == {"panels": [{"task": "cora", "seed": 0, "counts": [[1, 2], [0, 3]]}], "lacking": ["wiki"]}
-    figure = clients.draw_labels(found)
+    data = clients.labels_data(ranking(made, rows, files))
+    assert data == {"panels": [{"task": "cora", "seed": 0, "counts": [[1, 2], [0, 3]]}], "lacking": ["wiki"]}
+    figure = clients.draw_labels(data)
     assert figure.get_supxlabel() == "No counts are stored for: wiki"
 
 
@@ -69,9 +71,9 @@ def test_labels_of_the_lowest_seed_and_the_datasets_without_any(made: SimpleName
 )
 def test_what_is_no_table_of_counts_is_as_good_as_none(made: SimpleNamespace, counts: Any) -> None:
     row = made.row("cora", "alpha", 0, 0.5)
-    found = ranking(made, [row], [{"label_counts": counts}])
-    assert clients.labels_data(found) is None
-    assert not found.characteristics.sentences
+    board_ranking = ranking(made, [row], [{"label_counts": counts}])
+    assert clients.labels_data(board_ranking) is None
+    assert not board_ranking.characteristics.sentences
 
 
 def test_the_picture_shows_one_bubble_a_label_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,5 +107,5 @@ def test_boards_of_any_shape_are_drawn_without_a_complaint(tmp_path: Path, made:
     wanted = {"per_client.png", "label_distribution.png", "convergence.png", "cost.png"}
     drawn = [each for path, each in build.make(folder, None).figures.items() if path.name in wanted]
     assert len(drawn) == 7  # a single method has no ranks to set beside costs
-    for plot, found in drawn:
-        assert plot.png(found).startswith(b"\x89PNG")
+    for plot, data in drawn:
+        assert plot.png(data).startswith(b"\x89PNG")

@@ -52,7 +52,7 @@ def test_a_column_of_the_ranking_is_one_edit(results: Path, monkeypatch: pytest.
 
 
 def test_a_column_of_the_tasks_is_one_edit(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    twice = Column("Twice", lambda own: Cell(f"2x{own['n']}"))
+    twice = Column("Twice", lambda entry: Cell(f"2x{entry['n']}"))
     monkeypatch.setattr(tables, "MEASURED", [*tables.MEASURED, twice])
     report = build.make(results, None, figures=False)
     build.write_site(report, results / "site")
@@ -93,8 +93,8 @@ BUDGET = {"optimiser_steps": 300, "model_steps": 300, "budget_steps": 300}
 
 def line(board, name: str) -> dict[str, str]:
     sheet = training_settings(board)
-    (found,) = [own for own in sheet.lines if own.entrant == name]
-    texts = ["".join(span.text for span in cell.spans) for cell in found.cells]
+    (row,) = [row for row in sheet.lines if row.entrant == name]
+    texts = ["".join(span.text for span in cell.spans) for cell in row.cells]
     return dict(zip(sheet.titles, texts, strict=True))
 
 
@@ -145,8 +145,8 @@ def test_a_tuned_method_is_one_entrant_whatever_its_settings(made: SimpleNamespa
 
 
 def test_tuning_is_said_with_its_trials(made: SimpleNamespace) -> None:
-    told = '{"rounds":100,"seeds":[100],"study":"x","trials":12}'
-    rows = [made.row("cora", name, s, 0.5, tuning=told) for name in "ab" for s in (0, 1)]
+    tuning = '{"rounds":100,"seeds":[100],"study":"x","trials":12}'
+    rows = [made.row("cora", name, s, 0.5, tuning=tuning) for name in "ab" for s in (0, 1)]
     board = made.board([*rows, made.row("wiki", "a", 0, 0.5)])
     assert line(board, "b")["Settings"] == "tuned, 12 trials"
     assert line(board, "a (tuned)")["Settings"] == "tuned, 12 trials"
@@ -170,8 +170,8 @@ def test_a_median_setting_loses_the_best_less_the_median_of_the_first_stage() ->
     lines += [trial("steady", "wiki", 0.5), trial("steady", "wiki", 0.5), trial("steady", "wiki", 0.5)]
     lines += [trial("touchy", "cora", 0.9), trial("touchy", "cora", None), trial("touchy", "cora", None)]
     lines += [trial("touchy", "wiki", 0.6), trial("partly", "cora", 0.6), trial("steady", "other", 0.1)]
-    found = setting_loss(pd.DataFrame(lines), ["cora", "wiki"])
-    assert found == {"steady": pytest.approx((0.01 + 0.0) / 2), "touchy": pytest.approx((0.9 + 0.0) / 2)}
+    losses = setting_loss(pd.DataFrame(lines), ["cora", "wiki"])
+    assert losses == {"steady": pytest.approx((0.01 + 0.0) / 2), "touchy": pytest.approx((0.9 + 0.0) / 2)}
     assert setting_loss(pd.DataFrame(), ["cora"]) == {}
 
 
@@ -185,8 +185,8 @@ def test_a_tuned_board_has_the_column_and_others_have_none(made: SimpleNamespace
     tables = {board.suite: ranking_table(Ranking(board)) for board in load_boards(folder)}
     title = "Loss of a median setting, points"
     assert title not in tables["leaderboard"].titles
-    told = {line.entrant: line.cells[tables["node"].titles.index(title)].text for line in tables["node"].lines}
-    assert told == {"fedavg": "10.0", "feddc": "\N{EN DASH}"}
+    cells = {line.entrant: line.cells[tables["node"].titles.index(title)].text for line in tables["node"].lines}
+    assert cells == {"fedavg": "10.0", "feddc": "\N{EN DASH}"}
 
 
 SCORES: dict[
@@ -203,19 +203,19 @@ SCORES: dict[
 
 def board(made: SimpleNamespace, partition: str, scores: dict[tuple[str, int], list[float | None]] = SCORES) -> Board:
     rows = {
-        key: made.row("twitch", *key, float(np.mean([x for x in own if x is not None])), partition=partition)
-        for key, own in scores.items()
+        key: made.row("twitch", *key, float(np.mean([x for x in values if x is not None])), partition=partition)
+        for key, values in scores.items()
     }
-    stored = {rows[key].key: {"per_client": {"score": own}} for key, own in scores.items()}
+    stored = {rows[key].key: {"per_client": {"score": values}} for key, values in scores.items()}
     plain = made.board(rows.values())
     return Board(plain.suite, plain.rows, stored.get)
 
 
 def test_gains_by_hand(made: SimpleNamespace) -> None:
-    found = board(made, "source").client_gains.droplevel("task_label")
-    assert found.loc["alpha"].tolist() == pytest.approx([0.75, 0.0])  # a half and all; -0.1 and +0.1
-    assert found.loc["beta"].tolist() == pytest.approx([0.25, -0.15])
-    assert found.loc["local"].isna().all()
+    gains = board(made, "source").client_gains.droplevel("task_label")
+    assert gains.loc["alpha"].tolist() == pytest.approx([0.75, 0.0])  # a half and all; -0.1 and +0.1
+    assert gains.loc["beta"].tolist() == pytest.approx([0.25, -0.15])
+    assert gains.loc["local"].isna().all()
 
 
 @pytest.mark.parametrize("partition", ["source", "own", "louvain"])
@@ -235,11 +235,11 @@ def test_the_columns_stand_where_clients_come_with_the_data(partition: str, made
 
 
 def test_without_local_training_or_with_other_clients_there_is_no_gain(made: SimpleNamespace) -> None:
-    without = {key: own for key, own in SCORES.items() if key[0] != "local"}
+    without = {key: values for key, values in SCORES.items() if key[0] != "local"}
     assert board(made, "source", without).client_gains.isna().all(axis=None)
     other = SCORES | {("alpha", 1): [0.5, 0.9]}
-    found = board(made, "source", other).client_gains.droplevel("task_label")
-    assert found.loc["alpha"].isna().all() and found.loc["beta"].notna().all()
+    gains = board(made, "source", other).client_gains.droplevel("task_label")
+    assert gains.loc["alpha"].isna().all() and gains.loc["beta"].notna().all()
 
 
 TRAINED = '{"local_epochs":3,"rounds":100,"unseen":0.3,"unseen_epochs":5}'
@@ -255,10 +255,10 @@ def board_unseen_columns(made: SimpleNamespace, training: str = TRAINED, metric:
     words = f"{metric}, global model, local test, mean over clients"
     rows = {key: made.row("twitch", *key, 0.5, training=training, score_metric=words) for key in UNSEEN}
     stored = {}
-    for (method, seed), own in UNSEEN.items():
-        figures = {"score": [0.5, 0.5, 0.5], "unseen": own}
+    for (method, seed), values in UNSEEN.items():
+        figures = {"score": [0.5, 0.5, 0.5], "unseen": values}
         if method == "alpha":
-            figures["unseen_adapted"] = [None if value is None else value / 2 for value in own]
+            figures["unseen_adapted"] = [None if value is None else value / 2 for value in values]
         stored[rows[method, seed].key] = {"per_client": figures}
     plain = made.board(rows.values())
     return Board(plain.suite, plain.rows, stored.get)
@@ -270,17 +270,17 @@ def shown(table) -> dict[str, list[str]]:
 
 
 def test_means_by_hand(made: SimpleNamespace) -> None:
-    found = board_unseen_columns(made).unseen.droplevel("task_label")
-    assert found.loc["alpha"].tolist() == pytest.approx([0.65, 0.325])
-    assert found.loc["beta", "unseen"] == pytest.approx(0.3) and found.loc["beta"].isna()["unseen_adapted"]
+    means = board_unseen_columns(made).unseen.droplevel("task_label")
+    assert means.loc["alpha"].tolist() == pytest.approx([0.65, 0.325])
+    assert means.loc["beta", "unseen"] == pytest.approx(0.3) and means.loc["beta"].isna()["unseen_adapted"]
 
 
 def test_both_tables_have_the_columns(made: SimpleNamespace) -> None:
     ranking = Ranking(board_unseen_columns(made))
     expected = {"alpha": ["65.00", "32.50"], "beta": ["30.00", ABSENT]}
     assert shown(ranking_table(ranking)) == expected
-    told = shown(task_table(ranking, ranking.board.tasks[0]))
-    assert told["alpha"] == ["65.00", "32.50"] and told["beta"] == ["30.00", ABSENT]
+    cells = shown(task_table(ranking, ranking.board.tasks[0]))
+    assert cells["alpha"] == ["65.00", "32.50"] and cells["beta"] == ["30.00", ABSENT]
 
 
 def test_errors_are_in_their_own_unit(made: SimpleNamespace) -> None:

@@ -22,11 +22,11 @@ def arrays(seed: int = 0, clients: int = 3, nodes: int = 24, width: int = 4) -> 
     rng = np.random.default_rng(seed)
     label = np.arange(nodes) % 3
     rows = 10 * np.eye(3, width)[label] + rng.normal(size=(nodes, width))
-    found = {"node": np.arange(nodes), "label": label, "global": rows.astype(np.float16), "note": np.array("")}
+    stored = {"node": np.arange(nodes), "label": label, "global": rows.astype(np.float16), "note": np.array("")}
     for client in range(clients):
         turned = rows @ np.linalg.qr(rng.normal(size=(width, width)))[0]
-        found[f"client_{client:03d}"] = turned.astype(np.float16)
-    return found
+        stored[f"client_{client:03d}"] = turned.astype(np.float16)
+    return stored
 
 
 def ranking(made: SimpleNamespace, rows: list[Any], files: dict[int, dict[str, np.ndarray]]) -> Ranking:
@@ -44,9 +44,9 @@ def test_the_seed_that_most_have_is_shown_in_the_order_of_the_standings(made: Si
         for i, name in enumerate(names)
     ]
     rows.append(made.row("wiki", "alpha", 0, 0.4))
-    found = embeddings.tsne_data(ranking(made, rows, {0: arrays(0), 3: arrays(1), 5: arrays(2)}))
-    assert found is not None
-    (task,) = found["tasks"]
+    data = embeddings.tsne_data(ranking(made, rows, {0: arrays(0), 3: arrays(1), 5: arrays(2)}))
+    assert data is not None
+    (task,) = data["tasks"]
     assert (task["task"], task["seed"]) == ("cora", 1)
     board = ranking(made, rows, {})
     assert [run["name"] for run in task["runs"]] == [name for name in board.order if name != "beta"]
@@ -97,30 +97,30 @@ def test_titles_give_the_mean_over_pairs_of_clients(made: SimpleNamespace) -> No
         for k in range(2)
     }
     noise["client_001"] = noise["client_000"][::-1].copy()
-    found = embeddings.cka_data(ranking(made, rows, {0: arrays(), 1: arrays(clients=0) | noise}))
-    assert found is not None
-    titles = [axes.get_title() for axes in embeddings.draw_cka(found).axes]
+    data = embeddings.cka_data(ranking(made, rows, {0: arrays(), 1: arrays(clients=0) | noise}))
+    assert data is not None
+    titles = [axes.get_title() for axes in embeddings.draw_cka(data).axes]
     x, y = (noise[f"client_{k:03d}"][:, 0] for k in range(2))
     assert titles[0] == "alpha (1.00)"
     assert titles[1] == f"beta ({np.corrcoef(x, y)[0, 1] ** 2:.2f})"  # one dimension is all there is: CKA is r^2
 
 
 def test_tsne_keeps_far_classes_apart_and_repeats() -> None:
-    own = arrays(nodes=60)
-    place = embeddings.project(own["global"])
-    assert np.array_equal(place, embeddings.project(own["global"]))
-    centre = np.stack([place[own["label"] == label].mean(0) for label in range(3)])
+    stored = arrays(nodes=60)
+    place = embeddings.project(stored["global"])
+    assert np.array_equal(place, embeddings.project(stored["global"]))
+    centre = np.stack([place[stored["label"] == label].mean(0) for label in range(3)])
     nearest = np.linalg.norm(place[:, None] - centre, axis=2).argmin(1)
-    assert np.array_equal(nearest, own["label"])
+    assert np.array_equal(nearest, stored["label"])
 
 
 def test_one_bit_of_an_array_changes_the_digest() -> None:
-    own = arrays()["global"]
-    other = own.copy()
+    array = arrays()["global"]
+    other = array.copy()
     other.view(np.uint16)[3, 1] ^= 1
     digest = PLOTS[0].digest
-    assert digest({"a": own}) == digest({"a": own.copy()})
-    assert len({digest({"a": value}) for value in (own, other, own.T, own.astype(np.float32))}) == 4
+    assert digest({"a": array}) == digest({"a": array.copy()})
+    assert len({digest({"a": value}) for value in (array, other, array.T, array.astype(np.float32))}) == 4
 
 
 def test_a_report_with_embeddings_is_fresh_until_they_change(tmp_path: Path, made: SimpleNamespace) -> None:
@@ -135,9 +135,9 @@ def test_a_report_with_embeddings_is_fresh_until_they_change(tmp_path: Path, mad
     assert "demo/figures/cka.png" in (folder / "LEADERBOARD.md").read_text()
     for plot in PLOTS:
         if plot.file in pictures:
-            found = plot.data(build.make(folder, None).boards[0])
-            assert found is not None
-            assert plot.png(found) == pictures[plot.file]
+            data = plot.data(build.make(folder, None).boards[0])
+            assert data is not None
+            assert plot.png(data) == pictures[plot.file]
     store.write_embeddings("demo", rows[0].key, arrays(7))
     assert [path.name for path in build.stale(build.make(folder, None))] == ["cka.png", "manifest.json", "tsne.png"]
     for content in (b"", b"PK\x03\x04 cut", store.embeddings_file("demo", rows[1].key).read_bytes()[:900]):

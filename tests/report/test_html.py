@@ -53,8 +53,8 @@ class Node:
         return [one for one in self.every() if one.tag == tag and attributes.items() <= one.attributes.items()]
 
     def one(self, tag: str, **attributes: str) -> Node:
-        (found,) = self.all(tag, **attributes)
-        return found
+        (node,) = self.all(tag, **attributes)
+        return node
 
 
 class Reader(HTMLParser):
@@ -112,7 +112,7 @@ def test_every_score_is_the_mean_of_its_rows(results: Path, made: SimpleNamespac
             scores[row.method, row.dataset].append(row.score)
             f1[row.method, row.dataset].append(row.macro_f1)
     site = read(results)
-    told = {line[0].removesuffix(" incomplete"): line[1:] for line in lines(site["board-demo.html"], "tasks:demo")}
+    cells = {line[0].removesuffix(" incomplete"): line[1:] for line in lines(site["board-demo.html"], "tasks:demo")}
     board = data(site["board-demo.html"])["board"]
     names, tasks = ([each["name"] for each in board[kind]] for kind in ("methods", "tasks"))
     assert tasks == ["cora", "pubmed", "wiki"] and names[:3] == ["alpha", "beta", "gamma"]
@@ -125,7 +125,7 @@ def test_every_score_is_the_mean_of_its_rows(results: Path, made: SimpleNamespac
         if len(values) > 1:
             spread = f"{100 * statistics.stdev(values):.2f}"
             in_page = [line[:2] for line in lines(site[f"dataset-{dataset}.html"], f"task:demo:{dataset}")]
-            assert told[display(method)][place[1]].startswith(f"{shown} ± {spread}")
+            assert cells[display(method)][place[1]].startswith(f"{shown} ± {spread}")
             assert next(line[1] for line in in_page if line[0] == display(method)).startswith(f"{shown} ± {spread}")
             assert board["values"]["score"][place[0]][place[1]] == pytest.approx(
                 100 * statistics.mean(values), abs=0.006
@@ -134,7 +134,7 @@ def test_every_score_is_the_mean_of_its_rows(results: Path, made: SimpleNamespac
             assert board["values"]["macro_f1"][place[0]][place[1]] == pytest.approx(f1_mean, abs=0.006)
         else:  # a seed is missing
             assert board["values"]["score"][place[0]][place[1]] is None
-    assert told["delta"] == ["50.00 (n=1)", "55.00 ± 0.00", "skipped"]
+    assert cells["delta"] == ["50.00 (n=1)", "55.00 ± 0.00", "skipped"]
 
 
 def test_a_board_says_what_the_leaderboard_says(results: Path) -> None:
@@ -174,11 +174,11 @@ def test_defaults_and_tuned_side_by_side_by_hand(made: SimpleNamespace) -> None:
 
     other = [made.row("a", m, s, 0.9, suite="node", clients=20) for m in ("fedavg", "feddc") for s in range(3)]
     table = side_by_side(board("node", 0.02, other), board("leaderboard", 0.05, []))
-    told = {line.entrant: [cell.text for cell in line.cells] for line in table.lines}
-    assert told["fedavg"] == ["FedAvg", "52.50", "52.50", "0.0", ABSENT, ABSENT]  # without the 20 clients
-    assert told["feddc"][:4] == ["FedDC", "57.50", "54.50", "-3.0"]
-    assert told["feddc"][4].startswith("+5.0 (")
-    assert told["feddc"][5].startswith("+2.0 (")
+    cells = {line.entrant: [cell.text for cell in line.cells] for line in table.lines}
+    assert cells["fedavg"] == ["FedAvg", "52.50", "52.50", "0.0", ABSENT, ABSENT]  # without the 20 clients
+    assert cells["feddc"][:4] == ["FedDC", "57.50", "54.50", "-3.0"]
+    assert cells["feddc"][4].startswith("+5.0 (")
+    assert cells["feddc"][5].startswith("+2.0 (")
 
 
 def test_a_method_against_fedavg_by_hand(made: SimpleNamespace) -> None:
@@ -199,9 +199,9 @@ def test_a_method_against_fedavg_by_hand(made: SimpleNamespace) -> None:
 
 
 def test_every_reading_that_names_a_method_is_told_once() -> None:
-    named = [(paper.name, own.id) for paper in papers() for table in paper.tables.values()
-             for own in paper.readings_of(table) if "fedomd" in own.methods]  # fmt: skip
-    assert sorted((own.paper, own.id) for own in readings_of("fedomd")) == sorted(set(named))
+    named = [(paper.name, reading.id) for paper in papers() for table in paper.tables.values()
+             for reading in paper.readings_of(table) if "fedomd" in reading.methods]  # fmt: skip
+    assert sorted((reading.paper, reading.id) for reading in readings_of("fedomd")) == sorted(set(named))
     assert readings_of("majority") == []
 
 

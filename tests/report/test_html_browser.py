@@ -112,8 +112,8 @@ def test_a_tab_shows_one_part_and_the_address_remembers(tab: Any, site: Path) ->
     assert names[0] == "Ranking" and {"Scores", "Compare", "Figures", "Protocol"} <= {*names}
     for button in buttons:
         button.click()
-        visible = [own for own in tab.find_elements(By.CSS_SELECTOR, "[data-tab]") if own.is_displayed()]
-        assert [own.get_attribute("data-tab") for own in visible] == [button.text]
+        visible = [panel for panel in tab.find_elements(By.CSS_SELECTOR, "[data-tab]") if panel.is_displayed()]
+        assert [panel.get_attribute("data-tab") for panel in visible] == [button.text]
     buttons[names.index("Scores")].click()
     address = tab.current_url
     assert address.endswith("#tab=Scores")
@@ -129,15 +129,15 @@ def test_metric_tasks_and_columns_are_chosen_and_remembered(tab: Any, site: Path
     choose(tab, "Metric", "Macro-F1")
     head, *rows = cells(tab, "#chosen")
     assert head[:3] == ["Method", "Mean rank", "Mean Macro-F1, %"]
-    told = {row[0]: row for row in rows}
-    assert float(told["FedAvg"][2]) == pytest.approx(100 * (0.80 + 0.60 + 0.50 + 0.003) / 6, abs=0.01)
+    row_of = {row[0]: row for row in rows}
+    assert float(row_of["FedAvg"][2]) == pytest.approx(100 * (0.80 + 0.60 + 0.50 + 0.003) / 6, abs=0.01)
     tab.find_element(By.CSS_SELECTOR, "#scores input[value=tolokers]").click()
-    told = {row[0]: row for row in cells(tab, "#chosen")[1:]}
-    assert float(told["FedAvg"][2]) == pytest.approx(100 * (0.80 + 0.60 + 0.002) / 4, abs=0.01)
+    row_of = {row[0]: row for row in cells(tab, "#chosen")[1:]}
+    assert float(row_of["FedAvg"][2]) == pytest.approx(100 * (0.80 + 0.60 + 0.002) / 4, abs=0.01)
     # cora: FedDC, FedAvg, local; wiki: local, FedAvg, FedDC. The reference has no rank.
-    assert [told[name][1] for name in ("FedAvg", "FedDC", "Local training", EVIL)] == ["2.00"] * 3 + ["4.00"]
-    assert told["Centralised training"][1] == "\N{EN DASH}"
-    gap = told["FedDC"][cells(tab, "#chosen")[0].index("Against FedAvg, points")]
+    assert [row_of[name][1] for name in ("FedAvg", "FedDC", "Local training", EVIL)] == ["2.00"] * 3 + ["4.00"]
+    assert row_of["Centralised training"][1] == "\N{EN DASH}"
+    gap = row_of["FedDC"][cells(tab, "#chosen")[0].index("Against FedAvg, points")]
     assert float(gap) == pytest.approx(100 * (0.02 - 0.01) / 4, abs=0.06)
     tab.find_element(By.CSS_SELECTOR, "#scores input[value=tasks]").click()
     assert "cora" not in cells(tab, "#chosen")[0]
@@ -152,9 +152,9 @@ def test_methods_are_compared(tab: Any, site: Path) -> None:
     head, *rows = cells(tab, "#compared")
     assert head[:6] == ["Task", "FedDC", "FedAvg", "Local training", f"FedDC {MINUS} FedAvg, points",
                         f"FedDC {MINUS} Local training, points"]  # fmt: skip
-    told = {row[0]: row for row in rows}
-    assert told["cora"][1:6] == ["82.10", "80.10", "70.10", "+2.0", "+12.0"]
-    assert told["Mean over datasets"][4] == "+7.0"
+    row_of = {row[0]: row for row in rows}
+    assert row_of["cora"][1:6] == ["82.10", "80.10", "70.10", "+2.0", "+12.0"]
+    assert row_of["Mean over datasets"][4] == "+7.0"
     assert len(tab.find_elements(By.CSS_SELECTOR, "#compared svg circle")) == len(rows)
 
 
@@ -197,22 +197,22 @@ def test_it_fits_a_phone_and_figures_are_drawn(tab: Any, site: Path, page: str) 
 @pytest.fixture(scope="module")
 def axe() -> str:
     """The script of axe-core, which one of the development tools brings."""
-    found = importlib.util.find_spec("axe_playwright_python")
-    if found is None or not found.submodule_search_locations:
+    package = importlib.util.find_spec("axe_playwright_python")
+    if package is None or not package.submodule_search_locations:
         pytest.skip("axe-core is not installed (pip install fglbench[dev])")
-    return (Path(found.submodule_search_locations[0]) / "axe.min.js").read_text(encoding="utf-8")
+    return (Path(package.submodule_search_locations[0]) / "axe.min.js").read_text(encoding="utf-8")
 
 
 def violations(tab: Any, axe: str) -> list[str]:
     """What axe-core finds serious or critical, with the first element of each."""
     tab.execute_script(axe)
-    found = tab.execute_async_script(
+    messages = tab.execute_async_script(
         "const done = arguments[0];"
         "axe.run(document, {resultTypes: ['violations']}).then((all) => done(all.violations"
         ".filter((each) => ['serious', 'critical'].includes(each.impact))"
         ".map((each) => `${each.id}: ${each.nodes[0].html.slice(0, 200)}`)), (error) => done([String(error)]))"
     )
-    return [str(each) for each in found]
+    return [str(each) for each in messages]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -36,7 +36,7 @@ def rows(made: SimpleNamespace, datasets: str, seeds: int = 3) -> list:
 def test_few_datasets_are_judged_by_their_seeds(made: SimpleNamespace) -> None:
     inference = Ranking(made.board(rows(made, "abc"))).inference
     assert (inference.unit, inference.baselines) == ("seed", ["fedavg", "local"])
-    verdicts = {name: found.verdict for name, found in inference.against["fedavg"].items()}
+    verdicts = {name: difference.verdict for name, difference in inference.against["fedavg"].items()}
     assert verdicts == {"high": "better", "level": "equivalent", "local": "worse"}
     assert inference.against["fedavg"]["high"].mean == pytest.approx(0.05)
     assert inference.groups == {"high": "a", "fedavg": "b", "level": "b", "local": "c"}
@@ -52,7 +52,7 @@ def test_few_datasets_are_judged_by_their_seeds(made: SimpleNamespace) -> None:
 def test_enough_datasets_are_the_unit(made: SimpleNamespace) -> None:
     inference = Ranking(made.board(rows(made, "abcdefgh", seeds=1))).inference
     assert inference.unit == "dataset"
-    assert {name: found.verdict for name, found in inference.against["local"].items()} == dict.fromkeys(
+    assert {name: difference.verdict for name, difference in inference.against["local"].items()} == dict.fromkeys(
         ["high", "fedavg", "level"], "better"
     )
     assert inference.groups["high"] == "a"
@@ -66,30 +66,30 @@ def test_the_terminal_shows_the_differences_of_the_board(made: SimpleNamespace) 
     (table,) = show_ranking(ranking)
     shown = list(table.columns[3].cells)
     assert shown == [
-        "baseline" if name == "fedavg" else str(difference_cell(found).text)
-        for name, found in ((n, ranking.inference.against["fedavg"].get(n)) for n in ranking.table.index)
+        "baseline" if name == "fedavg" else str(difference_cell(difference).text)
+        for name, difference in ((n, ranking.inference.against["fedavg"].get(n)) for n in ranking.table.index)
     ]
 
 
 def test_an_outlier_against_the_ranks_gives_no_verdict(made: SimpleNamespace) -> None:
     """Odd is above fedavg on nine datasets by two points and below on one by fifty."""
-    found = [made.row(d, "fedavg", 0, 0.6 + 0.001 * i) for i, d in enumerate("abcdefghij")]
-    found += [made.row(d, "odd", 0, 0.62 + 0.001 * i if d != "j" else 0.1) for i, d in enumerate("abcdefghij")]
-    inference = Ranking(made.board(found)).inference
+    entries = [made.row(d, "fedavg", 0, 0.6 + 0.001 * i) for i, d in enumerate("abcdefghij")]
+    entries += [made.row(d, "odd", 0, 0.62 + 0.001 * i if d != "j" else 0.1) for i, d in enumerate("abcdefghij")]
+    inference = Ranking(made.board(entries)).inference
     assert inference.against["fedavg"]["odd"].verdict == "undecided"
     assert inference.groups == {"odd": "a", "fedavg": "a"}
 
 
 def test_two_metrics_are_not_averaged(made: SimpleNamespace) -> None:
     """Seven sets by accuracy and one by ROC AUC, where the order is the other way round by 40 points."""
-    found = []
+    entries = []
     for place, dataset in enumerate("abcdefgz"):
         metric = "ROC AUC" if dataset == "z" else "accuracy"
         for name, score in {"fedavg": 0.5, "high": 0.55 if dataset != "z" else 0.1}.items():
-            found.append(
+            entries.append(
                 made.row(dataset, name, 0, score + 0.001 * place, score_metric=f"{metric}, global model, local test")
             )
-    ranking = Ranking(made.board(found))
+    ranking = Ranking(made.board(entries))
     assert ranking.board.metric == "accuracy"
     assert ranking.table.loc["high", "score"] == pytest.approx(0.553)
     assert ranking.table.loc["high", "other"] == pytest.approx(0.107)
@@ -114,12 +114,12 @@ def test_without_seeds_and_datasets_nothing_is_compared(made: SimpleNamespace) -
 
 def test_tasks_of_one_dataset_share_its_weight(made: SimpleNamespace) -> None:
     """Cora twice with +2 and +4 points, wiki once with +9: (3 + 9) / 2, and not the mean over three tasks."""
-    found = []
+    entries = []
     for dataset, clients, gap in (("cora", 5, 0.02), ("cora", 10, 0.04), ("wiki", 5, 0.09)):
         for seed, noise in enumerate((0.001, -0.001, 0.0)):
-            found += [made.row(dataset, "a", seed, 0.5, clients=clients)]
-            found += [made.row(dataset, "b", seed, 0.5 + gap + noise, clients=clients)]
-    difference = Ranking(made.board(found)).inference.difference("b", "a")
+            entries += [made.row(dataset, "a", seed, 0.5, clients=clients)]
+            entries += [made.row(dataset, "b", seed, 0.5 + gap + noise, clients=clients)]
+    difference = Ranking(made.board(entries)).inference.difference("b", "a")
     assert difference.mean == pytest.approx(0.06)
     parts = np.array([0.25, 0.25, 0.5]) ** 2 * 1e-6 / 3
     freedom = parts.sum() ** 2 / (parts**2 / 2).sum()
@@ -156,8 +156,8 @@ SCORES = {"a": (0.9, 0.1, 0.3), "b": (0.8, 0.2, 0.1), "c": (0.7, 0.3, 0.2)}  # s
 
 def rows_alternative_rankings(made: SimpleNamespace) -> list:
     return [
-        made.row("cora", name, seed, score, macro_f1=f1, personal_on_local=own)
-        for name, (score, f1, own) in SCORES.items()
+        made.row("cora", name, seed, score, macro_f1=f1, personal_on_local=personal)
+        for name, (score, f1, personal) in SCORES.items()
         for seed in (0, 1)
     ]
 
@@ -181,9 +181,9 @@ def test_the_last_round_is_the_end_of_the_curve(tmp_path: Path, made: SimpleName
         if row.method == "a":
             store.write_history("demo", row.key, {"history": {"round": [1, 2, 3], "score": [0.9, 0.9, 0.2]}})
     (board,) = load_boards(folder)
-    found = Ranking(board).alternatives.mean_ranks
-    assert found["Last round"].to_dict() == {"a": 3, "b": 1, "c": 2}
-    assert found["Selected round"].to_dict() == {"a": 1, "b": 2, "c": 3}
+    mean_ranks = Ranking(board).alternatives.mean_ranks
+    assert mean_ranks["Last round"].to_dict() == {"a": 3, "b": 1, "c": 2}
+    assert mean_ranks["Selected round"].to_dict() == {"a": 1, "b": 2, "c": 3}
 
 
 def test_a_lost_curve_leaves_its_method_out(tmp_path: Path, made: SimpleNamespace) -> None:

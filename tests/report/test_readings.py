@@ -73,21 +73,21 @@ def test_a_figure_that_a_reading_does_not_concern_has_the_rows_of_the_base() -> 
     assert cells(known, still, figure()) == [figure(noise=0)]
     assert cells(known, still, figure(part=True)) == [figure(part=True, noise=0)]
     assert cells(known, still, figure(part=False)) == cells(known, known[0], figure(part=False)) == [figure(part=False)]
-    told = [still.changes(known[0], figure(**own)) for own in ({}, {"part": True}, {"part": False})]
-    assert told == [True, True, False]
+    changes = [still.changes(known[0], figure(**params)) for params in ({}, {"part": True}, {"part": False})]
+    assert changes == [True, True, False]
     about: dict[str, Any] = {"datasets": ["acm", "wiki"], "unless": [{"dataset": "acm", "clients": 5}]}
     own_split: dict[str, Any] = {"methods": ["omd"], "where": {"split": "fixed"}}
     some = Reading(id="some", shared={"partition": "metis"}, **about, **own_split)
     last = Reading(id="last", round="last", **about, **own_split)
     for dataset, clients, left in (("cora", 5, True), ("acm", 5, True), ("acm", 7, False), ("wiki", 5, False)):
         place = {"dataset": dataset, "clients": clients}
-        for method, own in (("omd", {"split": "fixed"}), ("avg", {})):
+        for method, params in (("omd", {"split": "fixed"}), ("avg", {})):
             words = {"method": method} | place
-            wanted = words if left else words | own | {"partition": "metis"}
+            wanted = words if left else words | params | {"partition": "metis"}
             assert cells([known[0], some, last], some, words) == [wanted]
             assert some.changes(known[0], words) is not left
             assert last.changes(known[0], words)  # the round is that of all
-            assert cells([known[0], some, last], last, words) == [words if left else words | own]
+            assert cells([known[0], some, last], last, words) == [words if left else words | params]
 
 
 def test_a_part_that_is_off_has_no_setting_and_its_figure_is_the_base_of_the_claims(made: SimpleNamespace) -> None:
@@ -104,14 +104,14 @@ def test_a_part_that_is_off_has_no_setting_and_its_figure_is_the_base_of_the_cla
         for method, params, score in settings
         for seed in range(3)
     ]
-    found = {view.reading.id: view for view in views("fedgkc-table5", table(rows))}
-    said = {}
+    view_of = {view.reading.id: view for view in views("fedgkc-table5", table(rows))}
+    verdicts = {}
     for name in ("together", "still-views"):
-        one = next(one for one in found[name].affected_claims if one.verdict not in ("not run", "not claimed"))
+        one = next(one for one in view_of[name].affected_claims if one.verdict not in ("not run", "not claimed"))
         assert [figure.variant for figure in one.figures] == ["SMKD=1;KAMA=1", "SMKD=0;KAMA=0"]
-        said[name] = one.verdict
-    assert said == {"together": "contradicted", "still-views": "supported"}
-    assert not found["all-nodes"].affected  # it is about FML and FedKD
+        verdicts[name] = one.verdict
+    assert verdicts == {"together": "contradicted", "still-views": "supported"}
+    assert not view_of["all-nodes"].affected  # it is about FML and FedKD
 
 
 def test_the_later_of_two_filters_decides() -> None:
@@ -123,9 +123,9 @@ def test_the_later_of_two_filters_decides() -> None:
 
 def test_a_row_that_has_the_parameter_is_no_row_of_the_base(made: SimpleNamespace) -> None:
     params = ('{"beta":10.0}', '{"beta":10.0,"norm":"squared"}', '{"beta":0.1}')
-    rows = table([made.row("cora", "omd", 0, 0.1 * i, method_params=own) for i, own in enumerate(params, 1)])
-    found = [chosen(rows, cells(ALL, reading, {"method": "omd"}), reading, "score").seeds for reading in ALL[:2]]
-    assert found == [{0: 0.1}, {0: 0.2}]
+    rows = table([made.row("cora", "omd", 0, 0.1 * i, method_params=text) for i, text in enumerate(params, 1)])
+    seeds = [chosen(rows, cells(ALL, reading, {"method": "omd"}), reading, "score").seeds for reading in ALL[:2]]
+    assert seeds == [{0: 0.1}, {0: 0.2}]
 
 
 def test_a_parameter_of_one_of_mixed_architectures(made: SimpleNamespace) -> None:
@@ -133,11 +133,11 @@ def test_a_parameter_of_one_of_mixed_architectures(made: SimpleNamespace) -> Non
     and a single model with it are distinguished as well."""
     plain, normed = '[{"hidden":64},{"eps":0.0}]', '[{"hidden":64},{"batch_norm":true,"eps":0.0},{"hidden":64}]'
     params = (plain, normed, '[{"batch_norm":false}]', "[]", '{"batch_norm":true}')
-    rows = table([made.row("cora", "avg", seed, 0.1, backbone_params=own) for seed, own in enumerate(params)])
+    rows = table([made.row("cora", "avg", seed, 0.1, backbone_params=text) for seed, text in enumerate(params)])
     base = Reading(id="base")
     reading = Reading(id="normed", where={"backbone_params": {"batch_norm": True}})
-    found = [cells([base, reading], each, {"method": "avg"}) for each in (base, reading)]
-    assert [[*rows.select(where, ["seed"])["seed"]] for (where,) in found] == [[0, 3], [1, 4]]
+    filters = [cells([base, reading], each, {"method": "avg"}) for each in (base, reading)]
+    assert [[*rows.select(where, ["seed"])["seed"]] for (where,) in filters] == [[0, 3], [1, 4]]
 
 
 def test_validation_chooses_and_the_test_score_does_not(made: SimpleNamespace) -> None:
@@ -200,17 +200,17 @@ def rows_of_fgssl(made: SimpleNamespace) -> tuple[list[Any], dict[str, dict[str,
 
 def test_a_claim_holds_under_one_reading_and_not_under_another(made: SimpleNamespace) -> None:
     rows, stored = rows_of_fgssl(made)
-    found = {view.reading.id: view for view in views("fgssl-table1", table(rows, lambda key: stored[key]["history"]))}
-    said = {}
+    view_of = {view.reading.id: view for view in views("fgssl-table1", table(rows, lambda key: stored[key]["history"]))}
+    verdicts = {}
     for name in ("released-split", "last-round", "stated-split"):
         (claim,) = (
             one
-            for one in found[name].affected_claims
+            for one in view_of[name].affected_claims
             if [f.method for f in one.figures] == ["FGSSL", "FedAvg"]
             and (one.figures[0].dataset, one.figures[0].clients) == ("Cora", "5")
         )
-        said[name] = claim.verdict, claim.size, claim.n
-    assert said == {
+        verdicts[name] = claim.verdict, claim.size, claim.n
+    assert verdicts == {
         "released-split": ("contradicted", "less", 3),
         "last-round": ("supported", "more", 3),  # printed: 1.71
         "stated-split": ("not run", "", 0),
@@ -249,8 +249,10 @@ def test_the_page_sets_readings_side_by_side(made: SimpleNamespace, tmp_path: Pa
 def test_what_readings_say() -> None:
     for paper in papers():
         for spec in paper.tables.values():
-            base, *others = paper.readings_of(spec)
-            everyone = [base, *others]
+            base, *rest = paper.readings_of(spec)
+            everyone = [base, *rest]
             assert len({reading.id for reading in everyone}) == len(everyone)
-            assert not others or all(own.id and own.meaning.endswith(".") and own.source for own in everyone)
-            assert all(reading.where or reading.choose or reading.round != base.round for reading in others)
+            assert not rest or all(
+                reading.id and reading.meaning.endswith(".") and reading.source for reading in everyone
+            )
+            assert all(reading.where or reading.choose or reading.round != base.round for reading in rest)

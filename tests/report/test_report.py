@@ -113,8 +113,8 @@ def test_check_names_what_a_changed_score_makes_stale(
         change = {"score": 0.99} if (row.dataset, row.seed) == ("wiki", 0) else {}
         Store(results).append(row.model_copy(update=change))
     assert main([*asked, "--check"]) == 1
-    said = capsys.readouterr().out.splitlines()
-    stale = {Path(line.removeprefix("stale: ")).name for line in said if line.startswith("stale")}
+    output = capsys.readouterr().out.splitlines()
+    stale = {Path(line.removeprefix("stale: ")).name for line in output if line.startswith("stale")}
     assert {"LEADERBOARD.md", "wiki.md", "wiki.csv"} <= stale
     assert "cora.md" not in stale
     assert "rank_heatmap.png" not in stale
@@ -249,10 +249,10 @@ def test_no_rows_is_a_clear_error(tmp_path: Path) -> None:
 
 def test_compare_command(results: Path) -> None:
     run = CliRunner().invoke
-    found = run(app, ["compare", "alpha", "beta", "--results", str(results)])
-    assert found.exit_code == 0
-    assert "demo: alpha - beta" in found.output
-    assert "+9.95" in found.output
+    result = run(app, ["compare", "alpha", "beta", "--results", str(results)])
+    assert result.exit_code == 0
+    assert "demo: alpha - beta" in result.output
+    assert "+9.95" in result.output
     wrong = run(app, ["compare", "alpha", "betta", "--results", str(results)])
     assert isinstance(wrong.exception, UserError)
     assert "did you mean 'beta'" in str(wrong.exception)

@@ -50,8 +50,8 @@ def fedgl_rows(made: SimpleNamespace) -> list[Any]:
 
     def row(method: str, seed: int, score: float | None = None, **changes: Any) -> Any:
         place = {"suite": "fedgl-table2", "partition": "random-overlap", "clients": 6, "split": "fixed"}
-        own = {"method_params": BASE} if method in ("fedgl", "fedgl-no-gpl") else {}
-        return made.row("cora", method, seed, score, **(place | own | changes))
+        params = {"method_params": BASE} if method in ("fedgl", "fedgl-no-gpl") else {}
+        return made.row("cora", method, seed, score, **(place | params | changes))
 
     return [
         *(row("fedavg", seed, 0.80 + 0.01 * seed) for seed in range(3)),
@@ -135,8 +135,8 @@ def test_layout_cell_by_cell(made: SimpleNamespace, tmp_path: Path) -> None:
     assert without_labels[1] == "0.812<br>*failed*"
     assert "- FedGL w/o GPL, Cora (ours): failed (seed 0): out of \\| range" in text
     assert "- not run (ours): 16 of 20 figures" in text
-    (own,) = lines(text, "FedGL")
-    assert own[1] == "0.830<br>*0.910 ± 0.010* (n=3)<br>**+0.080**"
+    (cell_texts,) = lines(text, "FedGL")
+    assert cell_texts[1] == "0.830<br>*0.910 ± 0.010* (n=3)<br>**+0.080**"
     assert lines(text, "FedGL > Federated") == [
         ["FedGL > Federated", "**supported**<br>+0.100 (+0.100 to +0.100)<br>more than +0.020", *["*not run*"] * 3]
     ]
@@ -166,8 +166,10 @@ def test_index_counts_figures_and_claims(made: SimpleNamespace, tmp_path: Path) 
 def test_the_index_adds_up_what_rows_took(made: SimpleNamespace, tmp_path: Path) -> None:
     """A row counts once, where it was run; an old one, without processor time, by its training's; failures count."""
 
-    def row(suite: str, seed: int, **own: Any) -> Any:
-        return made.row("cora", "fedavg", seed, 0.5, suite=suite, **{"cpu_seconds": None, "train_seconds": 0.0} | own)
+    def row(suite: str, seed: int, **columns: Any) -> Any:
+        return made.row(
+            "cora", "fedavg", seed, 0.5, suite=suite, **{"cpu_seconds": None, "train_seconds": 0.0} | columns
+        )
 
     rows = [
         row("fedgl-table2", 0, cpu_seconds=3600.0, train_seconds=50.0),
@@ -189,8 +191,8 @@ def test_percent_tables_and_other_columns_than_the_score(made: SimpleNamespace) 
                      training='{"rounds":50}')
             for s in range(2)]  # fmt: skip
     view, *_ = views("fclg-table2", frame(rows))
-    found = {figure.metric: (ours.mean, ours.std, ours.n) for figure, ours in view.ours.items() if ours.n}
-    assert found == {"clustering_accuracy_%": (0.3, 0.0, 2), "f1_macro_%": (0.2, 0.0, 2)}
+    figures = {figure.metric: (ours.mean, ours.std, ours.n) for figure, ours in view.ours.items() if ours.n}
+    assert figures == {"clustering_accuracy_%": (0.3, 0.0, 2), "f1_macro_%": (0.2, 0.0, 2)}
     accuracy, f1 = view.columns[2:4]
     assert view.heading(accuracy) == "ENZYMES, accuracy"
     assert view.heading(f1) == "ENZYMES, macro-F1"
@@ -205,8 +207,8 @@ def test_a_mean_over_columns_is_taken_seed_by_seed(made: SimpleNamespace) -> Non
     }
     rows = [
         made.row(dataset, "moon", seed, score, suite="fedgkc-table4")
-        for dataset, own in scores.items()
-        for seed, score in own.items()
+        for dataset, seed_scores in scores.items()
+        for seed, score in seed_scores.items()
     ]
     view, *_ = views("fedgkc-table4", frame(rows))
     (mean,) = (ours for figure, ours in view.ours.items() if (figure.method, figure.dataset) == ("MOON", "avg4"))
@@ -221,8 +223,8 @@ def test_each_reading_of_the_split_is_compared_with_its_own_rows(made: SimpleNam
             ("fs-per-class", "fedavg", 0.8), ("ratio", "fedavg", 0.7), ("ratio", "global", 0.9),
         )
     ]  # fmt: skip
-    found = {view.reading.id: view for view in views("fgssl-table1", frame(rows))}
-    first, second = found["released-split"], found["stated-split"]
+    view_of = {view.reading.id: view for view in views("fgssl-table1", frame(rows))}
+    first, second = view_of["released-split"], view_of["stated-split"]
     place = ("Cora", "5")
     assert first.ours[first.figure("FedAvg", place)].seeds == {0: 0.8}
     assert second.ours[second.figure("FedAvg", place)].seeds == {0: 0.7}
@@ -303,11 +305,11 @@ def test_a_folder_with_papers_tables_only(made: SimpleNamespace, tmp_path: Path)
     assert not left.exists()
     assert not (folder / "LEADERBOARD.md").exists()
     with (folder / "fedgl-table2" / "tables" / "reproduction.csv").open(newline="") as stream:
-        found = {
+        line_of = {
             (line["method"], line["dataset"]): line for line in csv.DictReader(stream) if line["reading"] == "ours"
         }
-    assert len(found) == 20
-    assert found["FedGL", "Cora"] | {"reading": ""} == {
+    assert len(line_of) == 20
+    assert line_of["FedGL", "Cora"] | {"reading": ""} == {
         "dataset": "Cora", "partition": "random sampling p=[.3,.4,.5,.5,.6,.7]", "clients": "6",
         "split": "fixed (Planetoid 20/class,500,1000)", "method": "FedGL", "variant": "", "metric": "accuracy",
         "reading": "", "paper_mean": "0.83", "paper_std": "", "mean": "0.91", "std": "0.01", "difference": "0.08",

@@ -89,27 +89,27 @@ def test_areas_by_hand(made: SimpleNamespace) -> None:
     """Two datasets, the second 0.1 lower; two seeds, 0.1 apart: every mean is 0.1 below seed 0 of the first."""
     lower = [row.model_copy(update={"score": row.score - 0.1, "key": f"{i:016x}"}) for i, row in
              enumerate(rows(made, "wiki"))]  # fmt: skip
-    found = Ranking(made.board([*rows(made), *lower], "stress")).robustness
-    assert found.conditions == ["label_noise", "participation"]
-    assert list(found.curves) == [(task, name) for task in ("cora", "wiki") for name in found.conditions]
-    assert list(found.curves["cora", "participation"].columns) == [0.0, 0.5, 0.9]
+    robustness = Ranking(made.board([*rows(made), *lower], "stress")).robustness
+    assert robustness.conditions == ["label_noise", "participation"]
+    assert list(robustness.curves) == [(task, name) for task in ("cora", "wiki") for name in robustness.conditions]
+    assert list(robustness.curves["cora", "participation"].columns) == [0.0, 0.5, 0.9]
     for method, areas in AREAS.items():
-        own = found.table.loc[method]
+        row = robustness.table.loc[method]
         for condition, area in areas.items():
-            assert found.areas.loc[(method, 0), ("cora", condition)] == pytest.approx(area)
-            assert own[condition] == pytest.approx(area - 0.1)
-            assert own[f"{condition} loss"] == pytest.approx(CURVES[method][()] - area)
-        assert own["area"] == pytest.approx(sum(areas.values()) / 2 - 0.1)
-        assert own["std"] == pytest.approx(0.1 / 2**0.5)
-        assert own["plain"] == pytest.approx(CURVES[method][()] - 0.1)
-    assert list(found.table.index) == ["frail", "sturdy"]  # 0.644 and 0.600
+            assert robustness.areas.loc[(method, 0), ("cora", condition)] == pytest.approx(area)
+            assert row[condition] == pytest.approx(area - 0.1)
+            assert row[f"{condition} loss"] == pytest.approx(CURVES[method][()] - area)
+        assert row["area"] == pytest.approx(sum(areas.values()) / 2 - 0.1)
+        assert row["std"] == pytest.approx(0.1 / 2**0.5)
+        assert row["plain"] == pytest.approx(CURVES[method][()] - 0.1)
+    assert list(robustness.table.index) == ["frail", "sturdy"]  # 0.644 and 0.600
 
 
 def test_who_lacks_a_run_has_no_area_and_a_condition_of_two_strengths_no_curve(made: SimpleNamespace) -> None:
     lacking = [row for row in rows(made) if (row.method, row.seed) != ("sturdy", 1) or "label" not in row.training]
-    found = Ranking(made.board(lacking, "stress")).robustness
-    assert set(found.curves["cora", "label_noise"].index.get_level_values("entrant")) == {"frail"}
-    assert list(found.table.index) == ["frail"]
+    robustness = Ranking(made.board(lacking, "stress")).robustness
+    assert set(robustness.curves["cora", "label_noise"].index.get_level_values("entrant")) == {"frail"}
+    assert list(robustness.table.index) == ["frail"]
     short = [row for row in rows(made) if '"label_noise": 0.2' not in row.training]
     assert Ranking(made.board(short, "stress")).robustness.conditions == ["participation"]
     assert Ranking(made.board(made.demo())).robustness.table.empty
@@ -127,16 +127,16 @@ def test_the_sheet_says_area_and_loss_and_marks_the_best(made: SimpleNamespace) 
 
 def test_what_is_drawn_are_means_and_deviations_over_seeds(made: SimpleNamespace) -> None:
     ranking = Ranking(made.board(rows(made), "stress"))
-    found = figure.robustness_data(ranking)
-    assert found is not None
-    noise, absence = found["panels"]
+    data = figure.robustness_data(ranking)
+    assert data is not None
+    noise, absence = data["panels"]
     assert (noise["task"], noise["condition"], noise["strengths"]) == ("cora", "label_noise", [0.0, 0.2, 0.6])
     assert absence["strengths"] == [0.0, 0.5, 0.9]
     (frail, _) = noise["lines"]
     assert frail["mean"] == pytest.approx([0.75, 0.65, 0.25])
     assert frail["std"] == pytest.approx([0.1 / 2**0.5] * 3)
     (plot,) = (plot for plot in found_figures(ranking) if plot.file == "robustness.png")
-    assert plot.png(found) == plot.png(found)
+    assert plot.png(data) == plot.png(data)
     assert figure.robustness_data(Ranking(made.board(made.demo()))) is None
 
 
@@ -188,26 +188,26 @@ def tasks_of(made: SimpleNamespace) -> list[Any]:
 def test_settings_of_the_task_have_curves_too(made: SimpleNamespace) -> None:
     """Areas by hand over log2 of the clients, of widths 1, 2 and 1, and over log10 of alpha, of widths 1."""
     board = made.board(tasks_of(made), "stress")
-    found = Ranking(board).robustness
-    assert list(found.curves) == [("cora", "alpha"), ("cora", "clients")]
-    assert list(found.curves["cora", "clients"].columns) == [5, 10, 40, 80]
-    (own,) = found.table.to_dict("records")
+    robustness = Ranking(board).robustness
+    assert list(robustness.curves) == [("cora", "alpha"), ("cora", "clients")]
+    assert list(robustness.curves["cora", "clients"].columns) == [5, 10, 40, 80]
+    (row,) = robustness.table.to_dict("records")
     clients = (0.75 * 1 + 0.6 * 2 + 0.45 * 1) / 4 - 0.05
     alpha = (0.55 + 0.7 + 0.75) / 3 - 0.05
-    assert own["clients"] == pytest.approx(clients)
-    assert own["alpha"] == pytest.approx(alpha)
-    assert own["area"] == pytest.approx((clients + alpha) / 2)
-    assert own["clients loss"] == pytest.approx(0.75 - clients)  # fewest clients are the mild end
-    assert own["alpha loss"] == pytest.approx(0.65 - alpha)  # and the greatest alpha, though it is not the best
-    assert own["plain"] == pytest.approx(0.7)
+    assert row["clients"] == pytest.approx(clients)
+    assert row["alpha"] == pytest.approx(alpha)
+    assert row["area"] == pytest.approx((clients + alpha) / 2)
+    assert row["clients loss"] == pytest.approx(0.75 - clients)  # fewest clients are the mild end
+    assert row["alpha loss"] == pytest.approx(0.65 - alpha)  # and the greatest alpha, though it is not the best
+    assert row["plain"] == pytest.approx(0.7)
 
 
 def test_panels_a_task_show_the_mild_ends_and_what_lies_on_no_axis(made: SimpleNamespace) -> None:
     shown = made.board(tasks_of(made), "stress").plain.rows
     by_clients, by_alpha = ("cora", 5, '{"resolution":1.0}'), ("cora", 10, '{"alpha":100.0}')
-    others = ("csbm", 10, '{"resolution":1.0}')
-    found = shown[["dataset", "clients", "partition_params"]].itertuples(index=False, name=None)
-    assert sorted(found) == [by_clients] * 2 + [by_alpha] * 2 + [others] * 6
+    off_axis = ("csbm", 10, '{"resolution":1.0}')
+    places = shown[["dataset", "clients", "partition_params"]].itertuples(index=False, name=None)
+    assert sorted(places) == [by_clients] * 2 + [by_alpha] * 2 + [off_axis] * 6
 
 
 def test_a_homophily_of_four_values_is_a_curve_on_an_even_axis(made: SimpleNamespace) -> None:
@@ -221,9 +221,9 @@ def test_a_homophily_of_four_values_is_a_curve_on_an_even_axis(made: SimpleNames
 
 
 def test_axes_of_ratios_are_drawn_in_logarithms(made: SimpleNamespace) -> None:
-    found = figure.robustness_data(Ranking(made.board(tasks_of(made), "stress")))
-    assert found is not None
-    assert [axes.get_xscale() for axes in figure.draw_robustness(found).axes] == ["log", "log"]
+    data = figure.robustness_data(Ranking(made.board(tasks_of(made), "stress")))
+    assert data is not None
+    assert [axes.get_xscale() for axes in figure.draw_robustness(data).axes] == ["log", "log"]
     noise = figure.robustness_data(Ranking(made.board(rows(made), "stress")))
     assert noise is not None
     assert {axes.get_xscale() for axes in figure.draw_robustness(noise).axes} == {"linear"}

@@ -146,15 +146,17 @@ def test_names_are_spread_as_little_as_need_be() -> None:
         [1.0, 4.1333333, 5.1333333, 6.1333333, 9.0]
     )
     places = np.sort(np.random.default_rng(0).uniform(1, 24, size=24))
-    found = np.array(spread(places, 0.9))
-    assert (np.diff(found) >= 0.9 - 1e-9).all()
+    heights = np.array(spread(places, 0.9))
+    assert (np.diff(heights) >= 0.9 - 1e-9).all()
 
 
 def test_comments_and_docstrings_are_no_part_of_a_figure_s_digest() -> None:
     plain = 'SIGN = "#"\n\nclass A:\n    def f(self):\n        return "text"\n\ndef g():\n    return SIGN + "#"\n'
-    told = '"""A\n\nmodule."""\n' + plain.replace("self):\n", 'self):\n        """What."""  # why\n\n')
-    told = told.replace("class A:\n", 'class A:\n    """Two\n    lines."""\n').replace('"text"\n', '"text"   # more\n')
-    assert code(told) == code(plain) == "\n".join(line for line in plain.splitlines() if line)
+    commented = '"""A\n\nmodule."""\n' + plain.replace("self):\n", 'self):\n        """What."""  # why\n\n')
+    commented = commented.replace("class A:\n", 'class A:\n    """Two\n    lines."""\n').replace(
+        '"text"\n', '"text"   # more\n'
+    )
+    assert code(commented) == code(plain) == "\n".join(line for line in plain.splitlines() if line)
     assert code(plain.replace('"text"', '"other"')) != code(plain)
 
 
@@ -184,9 +186,9 @@ RESULTS = Path(__file__).resolve().parents[2] / "results"
 
 
 def png(picture: Image.Image) -> bytes:
-    found = io.BytesIO()
-    picture.save(found, "PNG", dpi=(160, 160))
-    return found.getvalue()
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG", dpi=(160, 160))
+    return buffer.getvalue()
 
 
 def test_no_committed_figure_is_larger_than_150_kilobytes() -> None:
@@ -202,10 +204,10 @@ def test_a_large_figure_gets_fewer_colours_and_keeps_its_pixels_apart() -> None:
     assert len(large) > pictures.MAX_BYTES
     small = pictures._within(large)
     assert len(small) <= pictures.MAX_BYTES
-    found = Image.open(io.BytesIO(small))
-    assert found.size == (500, 450)
-    assert round(found.info["dpi"][0]) == 160
-    after = np.asarray(found.convert("L")).astype(int)
+    image = Image.open(io.BytesIO(small))
+    assert image.size == (500, 450)
+    assert round(image.info["dpi"][0]) == 160
+    after = np.asarray(image.convert("L")).astype(int)
     assert np.abs(after - greys).max() < 32
     assert pictures._within(small) == small
 
@@ -214,12 +216,12 @@ def test_a_figure_of_many_panels_gets_fewer_dots() -> None:
     """Noise over a whole page, which no palette makes small enough."""
     noise = np.random.default_rng(0).random((700, 700, 3))
 
-    def draw(found: dict[str, Any]) -> Figure:
+    def draw(data: dict[str, Any]) -> Figure:
         figure = Figure(figsize=(5, 5))
         figure.figimage(noise, resize=False)
         return figure
 
-    picture = Image.open(io.BytesIO(made := figures.Plot("noise.png", "", lambda _: {}, draw).png({})))
-    assert len(made) <= pictures.MAX_BYTES
+    picture = Image.open(io.BytesIO(image := figures.Plot("noise.png", "", lambda _: {}, draw).png({})))
+    assert len(image) <= pictures.MAX_BYTES
     assert round(picture.info["dpi"][0]) in pictures.COARSER
     assert picture.size == (round(5 * round(picture.info["dpi"][0])),) * 2

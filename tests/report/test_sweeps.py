@@ -45,9 +45,9 @@ def test_one_sweep_a_parameter_in_order_of_its_values(made: SimpleNamespace) -> 
 
 
 def test_what_is_drawn_is_the_mean_over_seeds(made: SimpleNamespace) -> None:
-    found = curves.sensitivity_data(Ranking(made.board(two_sweeps(made), "sweep")))
-    assert found is not None
-    a, b = found["panels"]
+    data = curves.sensitivity_data(Ranking(made.board(two_sweeps(made), "sweep")))
+    assert data is not None
+    a, b = data["panels"]
     assert a["values"] == [0, 0.5, 1, 10]
     assert a["mean"] == pytest.approx([0.51, 0.61, 0.71, 0.41])
     assert a["std"] == pytest.approx([0.02 / 2**0.5] * 4)
@@ -82,8 +82,8 @@ def test_backbones_and_training_may_vary_too(made: SimpleNamespace) -> None:
         for layers in (2, 4, 8)
     ]
     rows += [made.row("wiki", "alpha", 0, 0.5, training=json.dumps({"lr": lr})) for lr in (0.1, 0.01, 0.001)]
-    found = [(sweep.task, sweep.parameter, [v for v, _ in sweep.points]) for sweep in made.board(rows).sweeps]
-    assert found == [("cora", "backbone.layers", [2, 4, 8]), ("wiki", "training.lr", [0.001, 0.01, 0.1])]
+    sweeps = [(sweep.task, sweep.parameter, [v for v, _ in sweep.points]) for sweep in made.board(rows).sweeps]
+    assert sweeps == [("cora", "backbone.layers", [2, 4, 8]), ("wiki", "training.lr", [0.001, 0.01, 0.1])]
 
 
 def test_runs_without_a_score_leave_their_point_out(made: SimpleNamespace) -> None:
@@ -104,14 +104,14 @@ def test_settings_are_not_ranked_and_the_contest_figures_left_out(made: SimpleNa
     assert "(sweep/figures/sensitivity.png)" in text
     assert "**demo**" in report.texts[page]
     assert "**sweep**" not in report.texts[page]
-    plot, found = report.figures[folder / "sweep" / "figures" / "sensitivity.png"]
-    assert plot.png(found) == plot.png(found)
+    plot, data = report.figures[folder / "sweep" / "figures" / "sensitivity.png"]
+    assert plot.png(data) == plot.png(data)
 
 
 def test_a_few_settings_among_many_methods_do_not_end_the_contest(made: SimpleNamespace) -> None:
     rows = [made.row(data, f"m{i}", 0, 0.5 + i / 100) for data in ("cora", "wiki") for i in range(4)]
     params = [(data, json.dumps({"mu": mu})) for data in ("cora", "wiki") for mu in (0.1, 1, 10)]
-    rows += [made.row(data, "fedprox", 0, 0.5, method_params=own) for data, own in params]
+    rows += [made.row(data, "fedprox", 0, 0.5, method_params=params_text) for data, params_text in params]
     ranking = Ranking(made.board(rows))
     assert {sweep.parameter for sweep in ranking.board.sweeps} == {"mu"}
     assert len(ranking.board.ranked) == 7
@@ -130,12 +130,12 @@ def run(made: SimpleNamespace, method: str, score: float, seed: int, **privacy: 
 
 def rows(made: SimpleNamespace, clip: float = 1.0) -> list[Any]:
     """Two methods, two seeds 0.02 apart, and one that trains locally."""
-    found = []
+    entries = []
     for method, plain in (("fedavg", 0.8), ("moon", 0.7)):
         for seed in (0, 1):
-            found += [run(made, method, plain, seed), run(made, method, plain - 0.05, seed, dp_clip=clip)]
-            found += [run(made, method, plain - f, seed, dp_clip=clip, dp_noise=n) for n, f in FALL.items()]
-    return [*found, *(run(made, "local", 0.6, seed) for seed in (0, 1))]
+            entries += [run(made, method, plain, seed), run(made, method, plain - 0.05, seed, dp_clip=clip)]
+            entries += [run(made, method, plain - f, seed, dp_clip=clip, dp_noise=n) for n, f in FALL.items()]
+    return [*entries, *(run(made, "local", 0.6, seed) for seed in (0, 1))]
 
 
 def test_curves_and_levels_by_hand(made: SimpleNamespace) -> None:
@@ -164,19 +164,19 @@ def test_several_clips_are_several_curves(made: SimpleNamespace) -> None:
     ranking = Ranking(made.board([*rows(made), *rows(made, clip=3.0)]))
     assert [place[1:] for place in ranking.privacy.curves] == [("fedavg", 1), ("fedavg", 3), ("moon", 1), ("moon", 3)]
     assert "Clip" in privacy_table(ranking.privacy).titles
-    found = figure.privacy_data(ranking)
-    assert found is not None
-    assert [line["name"] for line in found["panels"][0]["lines"]][:2] == ["fedavg, clip 1", "fedavg, clip 3"]
+    data = figure.privacy_data(ranking)
+    assert data is not None
+    assert [line["name"] for line in data["panels"][0]["lines"]][:2] == ["fedavg, clip 1", "fedavg, clip 3"]
 
 
 def test_the_figure_is_logarithmic_with_levels_and_bands(made: SimpleNamespace) -> None:
     ranking = Ranking(made.board(rows(made)))
-    found = figure.privacy_data(ranking)
-    assert found is not None
-    (panel,) = found["panels"]
+    data = figure.privacy_data(ranking)
+    assert data is not None
+    (panel,) = data["panels"]
     assert panel["alone"] == pytest.approx(0.59)
     assert [line["epsilon"] for line in panel["lines"]] == [[4.0, 30.0, 80.0]] * 2
-    (axes,) = figure.draw_privacy(found).axes
+    (axes,) = figure.draw_privacy(data).axes
     assert axes.get_xscale() == "log"
     assert sorted(
         float(line.get_ydata()[0]) for line in axes.lines if len(set(line.get_ydata())) == 1
