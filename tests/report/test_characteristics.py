@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -22,6 +21,8 @@ from fglbench.report.ranking import Ranking
 from fglbench.report.tables import kinds_table
 from fglbench.report.text import to_markdown
 
+from . import samples
+
 ALIKE, UNLIKE = [[5, 5], [5, 5]], [[10, 0], [0, 10]]
 
 
@@ -37,19 +38,19 @@ def test_a_users_own_dataset_is_of_another_kind() -> None:
     assert (kind_of_data("cora"), kind_of_data("own:villages")) == ("citations", "other")
 
 
-def test_ranks_by_kind_of_data_by_hand(made: SimpleNamespace) -> None:
+def test_ranks_by_kind_of_data_by_hand() -> None:
     """Alpha is first of three on both citation graphs and last on the products, where gamma is first."""
     scores = {"alpha": (0.9, 0.8, 0.1), "beta": (0.5, 0.7, 0.2), "gamma": (0.6, 0.3, 0.3)}
     datasets = ("cora", "pubmed", "amazon-photo")
-    rows = [made.row(data, name, 0, values[i]) for name, values in scores.items() for i, data in enumerate(datasets)]
-    sheet = kinds_table(Ranking(made.board(rows)))
+    rows = [samples.row(data, name, 0, values[i]) for name, values in scores.items() for i, data in enumerate(datasets)]
+    sheet = kinds_table(Ranking(samples.board(rows)))
     assert [(column.title, column.note) for column in sheet.columns[1:]] == [
         ("Citations", "2 datasets"), ("Products", "1 dataset"),
     ]  # fmt: skip
     cells = {line.entrant: [cell.text for cell in line.cells[1:]] for line in sheet.lines}
     assert cells == {"alpha": ["1.0", "3.0"], "beta": ["2.5", "2.0"], "gamma": ["2.5", "1.0"]}
     assert [line.entrant for line in sheet.lines if line.cells[1].mark == "best"] == ["alpha"]
-    assert kinds_table(Ranking(made.board([row for row in rows if row.dataset != "amazon-photo"]))) is None
+    assert kinds_table(Ranking(samples.board([row for row in rows if row.dataset != "amazon-photo"]))) is None
 
 
 def test_properties_by_hand() -> None:
@@ -60,7 +61,7 @@ def test_properties_by_hand() -> None:
 
 
 @pytest.fixture
-def ranking(tmp_path: Path, made: SimpleNamespace) -> Ranking:
+def ranking(tmp_path: Path) -> Ranking:
     """Three datasets of clients that are alike, where the shared models gain 10, 20 and 30 points, and three where they
     lose 5; fedtgp sends a hundredth of what the others send and is a point below fedavg everywhere."""
     rows = []
@@ -70,8 +71,8 @@ def ranking(tmp_path: Path, made: SimpleNamespace) -> Ranking:
             cost = {"fedtgp": 40_000, "local": 0}.get(method, 4_000_000)
             sent = {"upload_bytes_best": cost, "download_bytes_best": cost}
             noise = 0.001 * (place % 3 + 1) * (method != "local")
-            rows += [made.row(dataset, method, s, score + noise * (s - 1), **sent) for s in range(3)]
-    folder = made.write(tmp_path / "results", rows, curves=False)
+            rows += [samples.row(dataset, method, s, score + noise * (s - 1), **sent) for s in range(3)]
+    folder = samples.write(tmp_path / "results", rows, curves=False)
     store = Store(folder)
     for row in store.rows("demo"):
         store.write_history("demo", row.key, {"label_counts": ALIKE if row.dataset in "abc" else UNLIKE})
@@ -90,7 +91,7 @@ def test_the_gain_of_fedavg_beside_properties_by_hand(ranking: Ranking) -> None:
     assert "| Shared model (n=2) |" in to_markdown(characteristics_table(characteristics)).replace("  ", "")
 
 
-def test_training_nodes_per_class_come_from_the_split(made: SimpleNamespace) -> None:
+def test_training_nodes_per_class_come_from_the_split() -> None:
     ratio = pd.Series({"split": "ratio", "split_params": '{"train":0.2,"val":0.4}', "dataset": "cora"})
     assert training_share(ratio) == 0.2
     assert training_share(pd.Series({"split": "fixed", "split_params": "{}", "dataset": "actor"})) == 0.48
@@ -112,16 +113,16 @@ def test_the_answer_in_three_sentences(ranking: Ranking) -> None:
     assert thrifty.table == "overall:demo"
 
 
-def test_a_board_without_local_has_no_regimes(made: SimpleNamespace) -> None:
-    ranking = Ranking(made.board([made.row(d, m, s, 0.5) for d in "abcxyz" for m in "mn" for s in range(3)]))
+def test_a_board_without_local_has_no_regimes() -> None:
+    ranking = Ranking(samples.board([samples.row(d, m, s, 0.5) for d in "abcxyz" for m in "mn" for s in range(3)]))
     assert ranking.characteristics.skew_groups == {}
     assert key_findings([ranking]) == []
 
 
-def test_what_is_known_of_a_task_stands_beside_what_its_rows_say(made: SimpleNamespace) -> None:
+def test_what_is_known_of_a_task_stands_beside_what_its_rows_say() -> None:
     (task, known), *_ = read_properties().items()
     asked = dict(zip(TASK[1:], task[1:], strict=True)) | {"clients": int(task[-1])}
-    row = made.row(task[0], "a", 0, 0.5, **asked)
-    properties = Ranking(made.board([row])).characteristics.properties.iloc[0]
+    row = samples.row(task[0], "a", 0, 0.5, **asked)
+    properties = Ranking(samples.board([row])).characteristics.properties.iloc[0]
     assert properties["edge homophily"] == known["homophily"]
     assert properties["lost edges"] == known["lost_edges"]

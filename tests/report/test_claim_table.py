@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +14,8 @@ from fglbench.report.papers import papers, printed, tables
 from fglbench.report.reproduction.match import Ours
 from fglbench.report.reproduction.page import BEGIN, END, claim_table, readings
 from fglbench.report.reproduction.view import View, judged
+
+from . import samples
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = 300
@@ -73,16 +74,16 @@ def test_every_stated_reading_is_one_of_the_paper_s() -> None:
     assert all(not paper.stated or paper.stated in {one.id for one in paper.readings} for paper in papers())
 
 
-def test_the_report_writes_the_block_of_a_page(tmp_path: Path, made: SimpleNamespace) -> None:
+def test_the_report_writes_the_block_of_a_page(tmp_path: Path) -> None:
     place = {"suite": "fedgl-table2", "partition": "random-overlap", "clients": 6, "split": "fixed"}
     params = {"fedgl": {"method_params": '{"beta":1.0,"report_on":"own"}'}}
     rows = [
-        made.row("cora", method, seed, score + 0.01 * seed, **place, **params.get(method, {}))
+        samples.row("cora", method, seed, score + 0.01 * seed, **place, **params.get(method, {}))
         for method, score in (("fedavg", 0.8), ("fedgl", 0.9))
         for seed in range(3)
     ]
-    rows += [made.row("cora", "a", 0, 0.5, suite="quick")]
-    folder = made.write(tmp_path / "results", rows, curves=False)
+    rows += [samples.row("cora", "a", 0, 0.5, suite="quick")]
+    folder = samples.write(tmp_path / "results", rows, curves=False)
     page = tmp_path / "docs" / "findings" / "fedgl.md"
     page.parent.mkdir(parents=True)
     page.write_text(f"# FedGL\n\n{BEGIN}\nold\n{END}\n\nThe end.\n")

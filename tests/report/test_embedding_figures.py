@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,8 @@ from fglbench.report.board import Board
 from fglbench.report.figures import PLOTS, embeddings
 from fglbench.report.figures.embeddings import cka_table, mean_off_diagonal
 from fglbench.report.ranking import Ranking
+
+from . import samples
 
 
 def arrays(seed: int = 0, clients: int = 3, nodes: int = 24, width: int = 4) -> dict[str, np.ndarray]:
@@ -29,42 +30,42 @@ def arrays(seed: int = 0, clients: int = 3, nodes: int = 24, width: int = 4) -> 
     return stored
 
 
-def ranking(made: SimpleNamespace, rows: list[Any], files: dict[int, dict[str, np.ndarray]]) -> Ranking:
+def ranking(rows: list[Any], files: dict[int, dict[str, np.ndarray]]) -> Ranking:
     """A board in which some rows have embeddings."""
     stored = {rows[i].key: file for i, file in files.items()}
-    board = made.board(rows)
+    board = samples.board(rows)
     return Ranking(Board(board.suite, board.rows, lambda key: None, stored.get))
 
 
-def test_the_seed_that_most_have_is_shown_in_the_order_of_the_standings(made: SimpleNamespace) -> None:
+def test_the_seed_that_most_have_is_shown_in_the_order_of_the_standings() -> None:
     names = ["alpha", "beta", "gamma"]
     rows = [
-        made.row("cora", name, seed, 0.5 + i / 10, global_on_global=0.25 + i / 10)
+        samples.row("cora", name, seed, 0.5 + i / 10, global_on_global=0.25 + i / 10)
         for seed in (0, 1)
         for i, name in enumerate(names)
     ]
-    rows.append(made.row("wiki", "alpha", 0, 0.4))
-    data = embeddings.tsne_data(ranking(made, rows, {0: arrays(0), 3: arrays(1), 5: arrays(2)}))
+    rows.append(samples.row("wiki", "alpha", 0, 0.4))
+    data = embeddings.tsne_data(ranking(rows, {0: arrays(0), 3: arrays(1), 5: arrays(2)}))
     assert data is not None
     (task,) = data["tasks"]
     assert (task["task"], task["seed"]) == ("cora", 1)
-    board = ranking(made, rows, {})
+    board = ranking(rows, {})
     assert [run["name"] for run in task["runs"]] == [name for name in board.order if name != "beta"]
     assert {run["name"]: run["accuracy"] for run in task["runs"]} == pytest.approx({"alpha": 0.25, "gamma": 0.45})
     alpha = next(run for run in task["runs"] if run["name"] == "alpha")
     assert np.array_equal(alpha["rows"], arrays(1)["global"])
 
 
-def test_a_run_needs_a_global_model_for_one_and_two_clients_for_the_other(made: SimpleNamespace) -> None:
-    rows = [made.row("cora", name, 0, 0.5) for name in ("alpha", "beta")]
+def test_a_run_needs_a_global_model_for_one_and_two_clients_for_the_other() -> None:
+    rows = [samples.row("cora", name, 0, 0.5) for name in ("alpha", "beta")]
     personal = {name: value for name, value in arrays().items() if name != "global"}
-    board = ranking(made, rows, {0: arrays(clients=1), 1: personal})
+    board = ranking(rows, {0: arrays(clients=1), 1: personal})
     shown = [
         [run["name"] for run in data(board)["tasks"][0]["runs"]] for data in (embeddings.tsne_data, embeddings.cka_data)
     ]
     assert shown == [["alpha"], ["beta"]]
-    assert embeddings.tsne_data(ranking(made, rows, {})) is None
-    assert embeddings.cka_data(ranking(made, rows, {})) is None
+    assert embeddings.tsne_data(ranking(rows, {})) is None
+    assert embeddings.cka_data(ranking(rows, {})) is None
 
 
 @pytest.mark.parametrize(
@@ -81,23 +82,23 @@ def test_a_run_needs_a_global_model_for_one_and_two_clients_for_the_other(made: 
         {"label": np.zeros((24, 1), int)},
     ],
 )
-def test_arrays_that_are_no_embeddings_are_not_drawn(made: SimpleNamespace, change: dict[str, np.ndarray]) -> None:
-    assert embeddings.tsne_data(ranking(made, [made.row("cora", "alpha", 0, 0.5)], {0: arrays() | change})) is None
+def test_arrays_that_are_no_embeddings_are_not_drawn(change: dict[str, np.ndarray]) -> None:
+    assert embeddings.tsne_data(ranking([samples.row("cora", "alpha", 0, 0.5)], {0: arrays() | change})) is None
 
 
-def test_clients_that_embed_other_nodes_are_not_compared(made: SimpleNamespace) -> None:
+def test_clients_that_embed_other_nodes_are_not_compared() -> None:
     odd = arrays() | {"client_001": arrays()["client_001"][:20]}
-    assert embeddings.cka_data(ranking(made, [made.row("cora", "alpha", 0, 0.5)], {0: odd})) is None
+    assert embeddings.cka_data(ranking([samples.row("cora", "alpha", 0, 0.5)], {0: odd})) is None
 
 
-def test_titles_give_the_mean_over_pairs_of_clients(made: SimpleNamespace) -> None:
-    rows = [made.row("cora", name, 0, 0.5) for name in ("alpha", "beta")]
+def test_titles_give_the_mean_over_pairs_of_clients() -> None:
+    rows = [samples.row("cora", name, 0, 0.5) for name in ("alpha", "beta")]
     noise = {
         f"client_{k:03d}": np.random.default_rng(k).normal(size=(24, 2)).astype(np.float16) * (1, 1e-2)
         for k in range(2)
     }
     noise["client_001"] = noise["client_000"][::-1].copy()
-    data = embeddings.cka_data(ranking(made, rows, {0: arrays(), 1: arrays(clients=0) | noise}))
+    data = embeddings.cka_data(ranking(rows, {0: arrays(), 1: arrays(clients=0) | noise}))
     assert data is not None
     titles = [axes.get_title() for axes in embeddings.draw_cka(data).axes]
     x, y = (noise[f"client_{k:03d}"][:, 0] for k in range(2))
@@ -123,9 +124,9 @@ def test_one_bit_of_an_array_changes_the_digest() -> None:
     assert len({digest({"a": value}) for value in (array, other, array.T, array.astype(np.float32))}) == 4
 
 
-def test_a_report_with_embeddings_is_fresh_until_they_change(tmp_path: Path, made: SimpleNamespace) -> None:
-    rows = [made.row("cora", name, 0, 0.5) for name in ("alpha", "beta")]
-    folder = made.write(tmp_path / "results", rows)
+def test_a_report_with_embeddings_is_fresh_until_they_change(tmp_path: Path) -> None:
+    rows = [samples.row("cora", name, 0, 0.5) for name in ("alpha", "beta")]
+    folder = samples.write(tmp_path / "results", rows)
     store = Store(folder)
     for i, row in enumerate(rows):
         store.write_embeddings("demo", row.key, arrays(i))

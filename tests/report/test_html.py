@@ -10,7 +10,6 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +28,8 @@ from fglbench.report.html.tables import comparison_table, readings_of, side_by_s
 from fglbench.report.papers import papers
 from fglbench.report.ranking import Ranking
 from fglbench.report.text import ABSENT
+
+from . import samples
 
 VOID = {"meta", "link", "br", "img", "input", "path", "circle"}
 KEPT = "<script>window.evil = 1</script> \"><img src=x onerror=alert(1)> ' javascript:alert(1) &lt;b&gt; {{ 7 * 7 }}"
@@ -88,9 +89,9 @@ class Reader(HTMLParser):
 
 def read(folder: Path, figures: bool = False) -> dict[str, Node]:
     """The site of a results folder, page by page."""
-    made = build.make(folder, None, figures)
-    build.write(made)
-    build.write_site(made, folder / "site")
+    content = build.make(folder, None, figures)
+    build.write(content)
+    build.write_site(content, folder / "site")
     return {path.name: Reader(path.read_text()).open[0] for path in (folder / "site").glob("*.html")}
 
 
@@ -105,9 +106,9 @@ def lines(page: Node, name: str) -> list[list[str]]:
     return [[child.text for child in row.children if isinstance(child, Node)] for row in rows]
 
 
-def test_every_score_is_the_mean_of_its_rows(results: Path, made: SimpleNamespace) -> None:
+def test_every_score_is_the_mean_of_its_rows(results: Path) -> None:
     scores, f1 = defaultdict(list), defaultdict(list)
-    for row in made.demo():
+    for row in samples.demo():
         if row.score is not None:
             scores[row.method, row.dataset].append(row.score)
             f1[row.method, row.dataset].append(row.macro_f1)
@@ -151,10 +152,10 @@ def test_a_board_says_what_the_leaderboard_says(results: Path) -> None:
     assert "Rows: 30 (1 failed, 27 ok, 2 skipped)" in page.text
 
 
-def test_a_method_has_its_places_troubles_and_formula(made: SimpleNamespace, tmp_path: Path) -> None:
-    rows = [made.row("cora", name, seed, 0.5 + 0.1 * i + 0.001 * seed, method_params='{"mu":0.5}' if i else "{}")
+def test_a_method_has_its_places_troubles_and_formula(tmp_path: Path) -> None:
+    rows = [samples.row("cora", name, seed, 0.5 + 0.1 * i + 0.001 * seed, method_params='{"mu":0.5}' if i else "{}")
             for i, name in enumerate(("fedavg", "fedprox")) for seed in range(3)]  # fmt: skip
-    site = read(made.write(tmp_path / "results", [*rows, made.row("wiki", "fedprox", 0, error="loss is nan")]))
+    site = read(samples.write(tmp_path / "results", [*rows, samples.row("wiki", "fedprox", 0, error="loss is nan")]))
     page = site["method-fedprox.html"]
     (place,) = lines(page, "places:fedprox")
     assert place[:3] == ["demo", "FedProx", "1 of 2 (a)"]
@@ -166,13 +167,13 @@ def test_a_method_has_its_places_troubles_and_formula(made: SimpleNamespace, tmp
     assert "No leaderboard has a row of it" in site["method-moon.html"].text  # registered, and not run
 
 
-def test_defaults_and_tuned_side_by_side_by_hand(made: SimpleNamespace) -> None:
+def test_defaults_and_tuned_side_by_side_by_hand() -> None:
     def board(suite: str, gain: float, extra: list[Any]) -> Ranking:
-        rows = [made.row(d, m, s, 0.5 + 0.01 * i + gain * (m == "feddc"), suite=suite)
+        rows = [samples.row(d, m, s, 0.5 + 0.01 * i + gain * (m == "feddc"), suite=suite)
                 for i, d in enumerate("abcdef") for m in ("fedavg", "feddc") for s in range(3)]  # fmt: skip
-        return Ranking(made.board([*rows, *extra], suite))
+        return Ranking(samples.board([*rows, *extra], suite))
 
-    other = [made.row("a", m, s, 0.9, suite="node", clients=20) for m in ("fedavg", "feddc") for s in range(3)]
+    other = [samples.row("a", m, s, 0.9, suite="node", clients=20) for m in ("fedavg", "feddc") for s in range(3)]
     table = side_by_side(board("node", 0.02, other), board("leaderboard", 0.05, []))
     cells = {line.entrant: [cell.text for cell in line.cells] for line in table.lines}
     assert cells["fedavg"] == ["FedAvg", "52.50", "52.50", "0.0", ABSENT, ABSENT]  # without the 20 clients
@@ -181,12 +182,15 @@ def test_defaults_and_tuned_side_by_side_by_hand(made: SimpleNamespace) -> None:
     assert cells["feddc"][5].startswith("+2.0 (")
 
 
-def test_a_method_against_fedavg_by_hand(made: SimpleNamespace) -> None:
-    rows = [made.row("wiki", "fedavg", 0, 0.4), made.row("wiki", "fedtgp", 0, 0.3, method_version="later")]
+def test_a_method_against_fedavg_by_hand() -> None:
+    rows = [samples.row("wiki", "fedavg", 0, 0.4), samples.row("wiki", "fedtgp", 0, 0.3, method_version="later")]
     for seed in range(3):
         cost = {"upload_bytes_best": 40_000, "download_bytes_best": 40_000, "train_seconds": 5.0}
-        rows += [made.row("cora", "fedavg", seed, 0.5), made.row("cora", "fedtgp", seed, 0.6 + 0.01 * seed, **cost)]
-    board = made.board(rows)
+        rows += [
+            samples.row("cora", "fedavg", seed, 0.5),
+            samples.row("cora", "fedtgp", seed, 0.6 + 0.01 * seed, **cost),
+        ]
+    board = samples.board(rows)
     cora, wiki = ([cell.text for cell in line.cells] for line in comparison_table(board, "fedtgp").lines)
     half = 100 * stats.t.ppf(0.975, 2) * 0.01 / 3**0.5
     (span,) = cora[3]
@@ -229,11 +233,11 @@ def test_links_hold_and_nothing_else_is_asked_for(results: Path) -> None:
     assert {"demo-tiers.svg", "demo-cora.svg"} <= figures
 
 
-def test_figures_have_text_a_dark_form_and_one_colour_per_method(tmp_path: Path, made: SimpleNamespace) -> None:
-    rows = [made.row(d, m, s, 0.5 + 0.01 * i, suite=suite)
+def test_figures_have_text_a_dark_form_and_one_colour_per_method(tmp_path: Path) -> None:
+    rows = [samples.row(d, m, s, 0.5 + 0.01 * i, suite=suite)
             for suite in ("demo", "other") for i, m in enumerate(("moon", "fedavg", "feddc", "local"))
             for d in ("cora", "wiki") for s in (0, 1)]  # fmt: skip
-    read(made.write(tmp_path / "results", rows), figures=True)
+    read(samples.write(tmp_path / "results", rows), figures=True)
     for suite in ("demo", "other"):
         text = (tmp_path / "results" / "site" / f"{suite}-cora.svg").read_text()
         assert "prefers-color-scheme: dark" in text and ">FedDC</text>" in text
@@ -242,18 +246,20 @@ def test_figures_have_text_a_dark_form_and_one_colour_per_method(tmp_path: Path,
         assert "<rect" not in text.partition("axes_1")[0]  # no white card behind it
 
 
-def test_text_from_rows_is_inert(made: SimpleNamespace) -> None:
+def test_text_from_rows_is_inert() -> None:
     seen = {}
     for kind, text in (("calm", "calm"), ("hostile", EVIL)):
         suite = f"s {text}"[:60].replace("/", "")
         known = {"suite": suite, "partition": text, "backbone": text, "started": text, "synthetic": True}
         rows = [
-            made.row(f"cora {text}", f"m {text}", 0, 0.5, score_metric=text, submitter=text, git_sha=text,
+            samples.row(f"cora {text}", f"m {text}", 0, 0.5, score_metric=text, submitter=text, git_sha=text,
                      method_version=text, method_params=f'{{"mu": "{text[:8]}"}}', **known),
-            made.row(f"cora {text}", "other", 0, error=text, **known),
-            made.row(f"dead {text}", "other", 0, error=text, **known),
+            samples.row(f"cora {text}", "other", 0, error=text, **known),
+            samples.row(f"dead {text}", "other", 0, error=text, **known),
         ]  # fmt: skip
-        whole = Whole([Ranking(made.board(rows, suite))], {"0123456789ab": {"cpu": text}}, [], {}, [[text] * 7], "..")
+        whole = Whole(
+            [Ranking(samples.board(rows, suite))], {"0123456789ab": {"cpu": text}}, [], {}, [[text] * 7], ".."
+        )
         about = ("index", "board", "dataset", "method-m-", "method-other")
         made_pages = sorted((name, page) for name, page in pages(whole).items() if name.startswith(about))
         seen[kind] = [Reader(content).open[0] for _, content in made_pages]

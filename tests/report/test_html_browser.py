@@ -8,12 +8,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fglbench.report import build
+
+from . import samples
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed (pip install fglbench[dev])")
 from selenium.webdriver.chrome.service import Service  # noqa: E402
@@ -35,12 +36,12 @@ KINDS = ("index.html", "board-demo.html", "method-feddc.html", "dataset-cora.htm
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, made: SimpleNamespace) -> Path:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A site of one board: four methods, one with a hostile name, and a reference; macro-F1 is half of the score."""
-    rows = [made.row(dataset, method, seed, scores[i] + 0.001 * seed)
+    rows = [samples.row(dataset, method, seed, scores[i] + 0.001 * seed)
             for method, scores in {**SCORES, "global": (0.9, 0.9, 0.9)}.items()
             for i, dataset in enumerate(("cora", "wiki", "tolokers")) for seed in (0, 1, 2)]  # fmt: skip
-    report = build.make(made.write(tmp_path_factory.mktemp("pages") / "results", rows), None)
+    report = build.make(samples.write(tmp_path_factory.mktemp("pages") / "results", rows), None)
     build.write(report)
     folder = tmp_path_factory.mktemp("site")
     build.write_site(report, folder)

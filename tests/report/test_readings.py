@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -17,6 +16,8 @@ from fglbench.report.reproduction import views
 from fglbench.report.reproduction.match import SuiteRows, chosen
 from fglbench.report.reproduction.view import JudgedClaim
 from fglbench.report.statistics import Difference
+
+from . import samples
 
 BASE = Reading(id="printed", where={"split": "ratio", "method_params": {"beta": 10.0}}, methods=["omd"])
 SQUARED = Reading(id="squared", methods=["omd"], where={"method_params": {"norm": "squared"}})
@@ -90,7 +91,7 @@ def test_a_figure_that_a_reading_does_not_concern_has_the_rows_of_the_base() -> 
             assert cells([known[0], some, last], last, words) == [words if left else words | params]
 
 
-def test_a_part_that_is_off_has_no_setting_and_its_figure_is_the_base_of_the_claims(made: SimpleNamespace) -> None:
+def test_a_part_that_is_off_has_no_setting_and_its_figure_is_the_base_of_the_claims() -> None:
     """FedGKC's Table V: views without dropout are said of the rows that have views."""
     place = {"suite": "fedgkc-table5", "clients": 5, "partition": "louvain", "split": "ratio"}
     mean = {"neighbour_mean": False}
@@ -100,7 +101,7 @@ def test_a_part_that_is_off_has_no_setting_and_its_figure_is_the_base_of_the_cla
         ("fedgkc", {"smkd": True, "kama": True, "view_dropout": False, **mean}, 0.8),
     ]
     rows = [
-        made.row("cora", method, seed, score + seed / 100, method_params=json.dumps(params), **place)
+        samples.row("cora", method, seed, score + seed / 100, method_params=json.dumps(params), **place)
         for method, params, score in settings
         for seed in range(3)
     ]
@@ -121,28 +122,28 @@ def test_the_later_of_two_filters_decides() -> None:
     }
 
 
-def test_a_row_that_has_the_parameter_is_no_row_of_the_base(made: SimpleNamespace) -> None:
+def test_a_row_that_has_the_parameter_is_no_row_of_the_base() -> None:
     params = ('{"beta":10.0}', '{"beta":10.0,"norm":"squared"}', '{"beta":0.1}')
-    rows = table([made.row("cora", "omd", 0, 0.1 * i, method_params=text) for i, text in enumerate(params, 1)])
+    rows = table([samples.row("cora", "omd", 0, 0.1 * i, method_params=text) for i, text in enumerate(params, 1)])
     seeds = [chosen(rows, cells(ALL, reading, {"method": "omd"}), reading, "score").seeds for reading in ALL[:2]]
     assert seeds == [{0: 0.1}, {0: 0.2}]
 
 
-def test_a_parameter_of_one_of_mixed_architectures(made: SimpleNamespace) -> None:
+def test_a_parameter_of_one_of_mixed_architectures() -> None:
     """The plain mixture is the base's; that of whose models one has the parameter is the reading's; lists of nothing
     and a single model with it are distinguished as well."""
     plain, normed = '[{"hidden":64},{"eps":0.0}]', '[{"hidden":64},{"batch_norm":true,"eps":0.0},{"hidden":64}]'
     params = (plain, normed, '[{"batch_norm":false}]', "[]", '{"batch_norm":true}')
-    rows = table([made.row("cora", "avg", seed, 0.1, backbone_params=text) for seed, text in enumerate(params)])
+    rows = table([samples.row("cora", "avg", seed, 0.1, backbone_params=text) for seed, text in enumerate(params)])
     base = Reading(id="base")
     reading = Reading(id="normed", where={"backbone_params": {"batch_norm": True}})
     filters = [cells([base, reading], each, {"method": "avg"}) for each in (base, reading)]
     assert [[*rows.select(where, ["seed"])["seed"]] for (where,) in filters] == [[0, 3], [1, 4]]
 
 
-def test_validation_chooses_and_the_test_score_does_not(made: SimpleNamespace) -> None:
+def test_validation_chooses_and_the_test_score_does_not() -> None:
     def row(beta: float, seed: int, score: float, val: float) -> Any:
-        return made.row("cora", "omd", seed, score, val=val, method_params=f'{{"beta":{beta}}}')
+        return samples.row("cora", "omd", seed, score, val=val, method_params=f'{{"beta":{beta}}}')
 
     low = [row(0.1, seed, 0.9, 0.5) for seed in range(3)]
     high = [row(1.0, seed, 0.4 + 0.1 * seed, 0.6) for seed in range(3)]
@@ -156,9 +157,9 @@ def test_validation_chooses_and_the_test_score_does_not(made: SimpleNamespace) -
     assert (alone.seeds, alone.chosen) == ({}, "")
 
 
-def test_the_round_that_is_compared(made: SimpleNamespace) -> None:
+def test_the_round_that_is_compared() -> None:
     curves: list[Any] = [[0.1, 0.2, 0.3], [0.4], None, [0.5, "x"], [2.0]]
-    rows = [made.row("cora", "omd", seed, 0.9) for seed in range(5)]
+    rows = [samples.row("cora", "omd", seed, 0.9) for seed in range(5)]
     stored = {row.key: {"history": {"score": curve}} for row, curve in zip(rows, curves, strict=True)}
     known = table(rows, lambda key: stored[key]["history"])
     where = {"method": "omd"}
@@ -184,7 +185,7 @@ def test_ours_against_the_gain_that_is_printed(low: float, high: float, n: int, 
     assert JudgedClaim(pair, "not run").size == ""
 
 
-def rows_of_fgssl(made: SimpleNamespace) -> tuple[list[Any], dict[str, dict[str, Any]]]:
+def rows_of_fgssl() -> tuple[list[Any], dict[str, dict[str, Any]]]:
     """FGSSL beside FedAvg on Cora, 5 clients: a point behind at the best round, two points ahead at the last."""
     rows, stored = [], {}
     for method, best, last in (("fedavg", 0.80, 0.75), ("fgssl", 0.79, 0.77)):
@@ -192,14 +193,14 @@ def rows_of_fgssl(made: SimpleNamespace) -> tuple[list[Any], dict[str, dict[str,
             place = {"suite": "fgssl-table1", "split": "fs-per-class", "clients": 5}
             words = tables()["fgssl-table1"][1].map["method"]["FGSSL"]["method_params"]
             params = json.dumps(words) if method == "fgssl" else "{}"
-            row = made.row("cora", method, seed, best + 0.01 * seed, method_params=params, **place)
+            row = samples.row("cora", method, seed, best + 0.01 * seed, method_params=params, **place)
             rows.append(row)
             stored[row.key] = {"history": {"round": [1, 2], "score": [best + 0.01 * seed, last + 0.01 * seed]}}
     return rows, stored
 
 
-def test_a_claim_holds_under_one_reading_and_not_under_another(made: SimpleNamespace) -> None:
-    rows, stored = rows_of_fgssl(made)
+def test_a_claim_holds_under_one_reading_and_not_under_another() -> None:
+    rows, stored = rows_of_fgssl()
     view_of = {view.reading.id: view for view in views("fgssl-table1", table(rows, lambda key: stored[key]["history"]))}
     verdicts = {}
     for name in ("released-split", "last-round", "stated-split"):
@@ -217,9 +218,9 @@ def test_a_claim_holds_under_one_reading_and_not_under_another(made: SimpleNames
     }
 
 
-def test_the_page_sets_readings_side_by_side(made: SimpleNamespace, tmp_path: Path) -> None:
-    rows, stored = rows_of_fgssl(made)
-    folder = made.write(tmp_path / "results", rows, curves=False)
+def test_the_page_sets_readings_side_by_side(tmp_path: Path) -> None:
+    rows, stored = rows_of_fgssl()
+    folder = samples.write(tmp_path / "results", rows, curves=False)
     for row in rows:
         Store(folder).write_history(row.suite, row.key, stored[row.key])
     build.write(build.make(folder, None, figures=False))

@@ -9,7 +9,6 @@ import json
 import random
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import typer
@@ -20,6 +19,8 @@ from fglbench.benchmark.cli.report import compare, report
 from fglbench.benchmark.store import Store
 from fglbench.registry import UserError
 from fglbench.report import build, leaderboard as readme
+
+from . import samples
 
 app = typer.Typer()
 app.command()(report)
@@ -35,9 +36,9 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory, made: SimpleNamespace) -> Path:
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo rows with their whole report, made once."""
-    folder = made.write(tmp_path_factory.mktemp("written") / "results", made.demo())
+    folder = samples.write(tmp_path_factory.mktemp("written") / "results", samples.demo())
     build.write(build.make(folder, None))
     return folder
 
@@ -82,22 +83,20 @@ def test_task_csv_has_the_means(results: Path) -> None:
     assert lines["delta"]["score_std"] == ""
 
 
-def test_same_rows_in_any_order_give_the_same_bytes(tmp_path: Path, made: SimpleNamespace) -> None:
+def test_same_rows_in_any_order_give_the_same_bytes(tmp_path: Path) -> None:
     seen = []
     for name, seed in (("one", None), ("two", 7)):
-        rows = made.demo()
+        rows = samples.demo()
         if seed is not None:
             random.Random(seed).shuffle(rows)
-        folder = made.write(tmp_path / name / "results", rows)
+        folder = samples.write(tmp_path / name / "results", rows)
         build.write(build.make(folder, None))
         seen.append(snapshot(folder))
     assert seen[0] == seen[1]
     assert {"demo/figures/convergence.png", "demo/figures/cost.png", "LEADERBOARD.md"} <= set(seen[0])
 
 
-def test_check_names_what_a_changed_score_makes_stale(
-    results: Path, made: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_names_what_a_changed_score_makes_stale(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["report", "--results", str(results)]
     assert main(asked) == 0
     before = snapshot(results)
@@ -187,25 +186,25 @@ def test_readme_block(results: Path) -> None:
     assert build.stale(build.make(results, page, figures=False)) == [page]
 
 
-def test_the_readme_shows_quick_only_when_there_is_nothing_else(tmp_path: Path, made: SimpleNamespace) -> None:
-    folder = made.write(tmp_path / "results", [made.row("cora", "a", 0, 0.5, suite="quick")], curves=False)
+def test_the_readme_shows_quick_only_when_there_is_nothing_else(tmp_path: Path) -> None:
+    folder = samples.write(tmp_path / "results", [samples.row("cora", "a", 0, 0.5, suite="quick")], curves=False)
     page = tmp_path / "README.md"
     page.write_text(readme.BEGIN + readme.END)
     assert "**quick**" in build.make(folder, page, figures=False).texts[page]
-    made.write(folder, [made.row("cora", "a", 0, 0.5, suite="own")], curves=False)
+    samples.write(folder, [samples.row("cora", "a", 0, 0.5, suite="own")], curves=False)
     text = build.make(folder, page, figures=False).texts[page]
     assert "**quick**" not in text
     assert "**own**" in text
 
 
-def test_text_from_rows_is_never_markup(tmp_path: Path, made: SimpleNamespace) -> None:
+def test_text_from_rows_is_never_markup(tmp_path: Path) -> None:
     evil = "x|y <script>alert(1)</script> [a](http://b) **b** `c` $\\frac$ @me www.z.org \x1b[31m\u202e"
     rows = [
-        made.row("co|ra <b>$x$", "a=cmd()", 0, 0.5, score_metric=evil, submitter=evil, synthetic=True),
-        made.row("co|ra <b>$x$", "a/../../escape", 0, 0.4, git_sha="`x` <i>", method_version="<u>`"),
-        made.row("co|ra <b>$x$", "other", 0, error=evil),
+        samples.row("co|ra <b>$x$", "a=cmd()", 0, 0.5, score_metric=evil, submitter=evil, synthetic=True),
+        samples.row("co|ra <b>$x$", "a/../../escape", 0, 0.4, git_sha="`x` <i>", method_version="<u>`"),
+        samples.row("co|ra <b>$x$", "other", 0, error=evil),
     ]
-    folder = made.write(tmp_path / "results", rows)
+    folder = samples.write(tmp_path / "results", rows)
     build.write(build.make(folder, None))
     for path in [folder / "LEADERBOARD.md", *(folder / "demo" / "tables").iterdir()]:
         text = path.read_text()
@@ -219,22 +218,22 @@ def test_text_from_rows_is_never_markup(tmp_path: Path, made: SimpleNamespace) -
     assert all(line.replace("\\|", "").count("|") in (3, 5, 8, 9, 10) for line in tables)
 
 
-def test_a_board_of_failures_has_a_page(tmp_path: Path, made: SimpleNamespace) -> None:
-    folder = made.write(tmp_path / "results", [made.row("arxiv", "a", 0, error="features are unavailable")])
+def test_a_board_of_failures_has_a_page(tmp_path: Path) -> None:
+    folder = samples.write(tmp_path / "results", [samples.row("arxiv", "a", 0, error="features are unavailable")])
     build.write(build.make(folder, None))
     text = (folder / "LEADERBOARD.md").read_text()
     assert "No method is complete" in text
     assert "- arxiv: failed (seed 0): features are unavailable" in text
 
 
-def test_cautions_name_what_does_not_fit_together(tmp_path: Path, made: SimpleNamespace) -> None:
+def test_cautions_name_what_does_not_fit_together(tmp_path: Path) -> None:
     rows = [
-        made.row("cora", "a", 0, 0.5, git_dirty=True),
-        made.row("cora", "a", 1, 0.5, method_version="f" * 12),
-        made.row("cora", "b", 0, 0.5, partition_hash="other"),
-        made.row("cora", "b", 1, 0.5, dataset_fingerprint="other"),
+        samples.row("cora", "a", 0, 0.5, git_dirty=True),
+        samples.row("cora", "a", 1, 0.5, method_version="f" * 12),
+        samples.row("cora", "b", 0, 0.5, partition_hash="other"),
+        samples.row("cora", "b", 1, 0.5, dataset_fingerprint="other"),
     ]
-    folder = made.write(tmp_path / "results", rows)
+    folder = samples.write(tmp_path / "results", rows)
     text = build.make(folder, None, figures=False).texts[folder / "LEADERBOARD.md"]
     assert "scores of a come from 2 versions" in text
     assert "1 row from a checkout with uncommitted" in text
