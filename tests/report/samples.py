@@ -1,4 +1,4 @@
-"""Made-up result rows for the report's tests, written through the store, so that the files have the real format."""
+"""Sample result rows for the report's tests, stored in the real format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENVIRONMENT = "0123456789ab"
 
 
 def row(dataset: str, method: str, seed: int, score: float | None = None, **changes: Any) -> Row:
-    """One row; ok when it has a score."""
+    """A row, with status ok if it has a score."""
     values: dict[str, Any] = {
         "suite": "demo",
         "task": "node",
@@ -77,7 +77,7 @@ def history(score: float, rounds: int = 20) -> dict[str, Any]:
 
 
 def write(folder: Path, rows: Iterable[Row], curves: bool = True) -> Path:
-    """A results folder with these rows, in this order."""
+    """Write a results folder with these rows in this order."""
     store = Store(folder)
     for each in rows:
         store.append(each)
@@ -90,8 +90,8 @@ def write(folder: Path, rows: Iterable[Row], curves: bool = True) -> Path:
 
 
 def demo() -> list[Row]:
-    """Three datasets, two seeds. alpha beats beta beats gamma everywhere but on wiki, where gamma is first; delta lacks
-    a seed on cora (failed) and does not apply to wiki (skipped); global is the reference."""
+    """Three datasets, two seeds. alpha > beta > gamma, except that gamma is first on wiki. delta failed for a seed on
+    cora and is skipped on wiki. global is the reference."""
     base = {"cora": 0.80, "pubmed": 0.85, "wiki": 0.50}
     rows = []
     for dataset, level in base.items():
@@ -111,5 +111,5 @@ def demo() -> list[Row]:
 
 
 def board(rows: Iterable[Row], suite: str = "demo") -> Board:
-    """The board of rows that never saw a disk."""
+    """The board of these rows, without files."""
     return Board.build(suite, frame(rows))

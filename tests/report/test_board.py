@@ -1,4 +1,4 @@
-"""How rows become tasks, entries, coverage and rankings; the maintainers' marks; the order of boards."""
+"""Tasks, entries, coverage and rankings of rows; verification marks; the order of boards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fglbench.report.text import literal
 from . import samples
 
 
-def test_the_demo_by_hand() -> None:
+def test_demo_board_by_hand() -> None:
     board = samples.board(samples.demo())
     assert board.tasks == ["cora", "pubmed", "wiki"]
     assert board.complete == ["alpha", "beta", "gamma", "global"]
@@ -38,7 +38,7 @@ def test_the_demo_by_hand() -> None:
     assert np.isnan(board.scores.loc["cora", "delta"])
 
 
-def test_what_is_missing_is_said() -> None:
+def test_missing_lists_failed_and_skipped_tasks() -> None:
     lines = [literal(line) for line in missing(samples.board(samples.demo()), "delta")]
     assert lines == ["cora: failed (seed 1): loss is nan \\| round 3", "wiki: skipped: needs features"]
 
@@ -51,7 +51,7 @@ def test_seeds_not_run_are_missing() -> None:
     assert board.ranked == ["a"]
 
 
-def test_a_task_that_nobody_solved_does_not_unrank_everybody() -> None:
+def test_tasks_without_scores_do_not_change_the_ranking() -> None:
     rows = samples.demo() + [samples.row("arxiv", m, 0, error="no features") for m in ("alpha", "beta")]
     board = samples.board(rows)
     assert board.dead_tasks == ["arxiv"]
@@ -75,7 +75,7 @@ def test_one_dataset_with_two_partitions_is_two_tasks_and_one_unit() -> None:
     assert board.by_dataset.loc["cora", "a"] == pytest.approx(0.7)
 
 
-def test_a_method_against_itself_is_several_entrants() -> None:
+def test_settings_of_a_method_are_separate_entries() -> None:
     rows = [samples.row("cora", "fedprox", 0, 0.5 + mu, method_params=f'{{"mu":{mu},"x":1}}') for mu in (0.01, 0.1)]
     assert samples.board(rows).entrants == ["fedprox (mu=0.01)", "fedprox (mu=0.1)"]
 
@@ -86,7 +86,7 @@ def test_a_backbone_that_changes_with_the_task_does_not_split_a_method() -> None
 
 
 def test_leaders_use_paired_seeds() -> None:
-    """Seeds differ a lot, methods by a constant hair: pairing tells b apart; c is noise about a."""
+    """Seeds differ much more than methods: b is worse than a by pairs, c is a with noise."""
     rows = []
     for seed, level in enumerate((0.5, 0.7, 0.6, 0.9, 0.8)):
         rows.append(samples.row("cora", "a", seed, level))
@@ -96,14 +96,14 @@ def test_leaders_use_paired_seeds() -> None:
     assert (set(best), set(equal)) == ({"a"}, {"c"})
 
 
-def test_references_neither_lead_nor_rank() -> None:
+def test_references_are_no_leaders() -> None:
     best, equal = Ranking(samples.board(samples.demo())).leaders["cora"]
     assert best == {"alpha"}
     assert "global" not in equal
 
 
-def test_what_is_a_reference_is_said_by_its_rows() -> None:
-    """By any of them: rows of an older schema know one reference only."""
+def test_any_row_can_mark_a_reference() -> None:
+    """One row is enough: rows of older schemas know only one reference."""
     rows = [samples.row("cora", "central", s, 0.9, reference=s == 1) for s in (0, 1)]
     board = samples.board(samples.demo() + rows)
     assert board.references == {"central", "global"}
@@ -177,7 +177,7 @@ def test_the_last_verdict_on_a_row_counts(results: Path, rows) -> None:
     assert marks(results) == {"alpha": " ✓1"}
 
 
-def test_a_verdict_dies_with_the_row_that_it_is_about(results: Path, rows) -> None:
+def test_a_verdict_is_invalid_after_its_row_changes(results: Path, rows) -> None:
     row = rows["alpha", "cora", 0]
     verified.add(results, [verdict(row)])
     Store(results).append(row.model_copy(update={"score": 0.9}))
@@ -194,14 +194,14 @@ def test_a_verdict_on_another_row_gives_no_mark(results: Path, rows, changes: di
     assert marks(results) == {}
 
 
-def test_verdicts_come_back_as_they_were_written(tmp_path: Path, rows) -> None:
+def test_verdicts_are_read_as_written(tmp_path: Path, rows) -> None:
     verdicts = [verdict(rows["alpha", "cora", 0]), verdict(rows["beta", "cora", 0], ours=None, by='a "b", c')]
     verified.add(tmp_path, verdicts[:1])
     verified.add(tmp_path, verdicts[1:])
     assert verified.read(tmp_path) == verdicts
 
 
-def test_boards_stand_in_the_order_of_their_suites(tmp_path: Path) -> None:
+def test_boards_are_in_the_order_of_their_suites(tmp_path: Path) -> None:
     names = ["quick", "clustering", "zzz", "heterogeneous", "aaa", "overlap", "heterogeneous-depth", "leaderboard"]
     rows = [
         samples.row("cora", method, 0, score, suite=name)
@@ -222,10 +222,10 @@ def test_boards_stand_in_the_order_of_their_suites(tmp_path: Path) -> None:
     ]
     assert headings[:-1] == [*official, "aaa", "zzz", "quick"]
     shown = [line.split("**")[1] for line in texts[page].splitlines() if line.startswith("**")]
-    assert shown == official[:1]  # the first of the benchmark's boards; the others are in the leaderboard
+    assert shown == official[:1]  # the README has only the first board
 
 
-def test_every_leaderboard_suite_has_a_place_of_its_own() -> None:
+def test_leaderboard_suites_have_distinct_places() -> None:
     suites = [suitefile.load_suite(name) for name in suitefile.suite_names()]
     placed = {suite.name: suite.order for suite in suites if suite.order is not None}
     assert set(placed) == {suite.name for suite in suites if suite.leaderboard}

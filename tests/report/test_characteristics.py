@@ -1,4 +1,4 @@
-"""Data and families: properties by hand, gains over `local`, and what is said of a regime."""
+"""Data and families: properties by hand, gains over `local`, key findings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from . import samples
 ALIKE, UNLIKE = [[5, 5], [5, 5]], [[10, 0], [0, 10]]
 
 
-def test_the_table_says_which_methods_take_clients_of_mixed_architectures() -> None:
+def test_models_column_follows_heterogeneous() -> None:
     classes = {name: METHODS.cls(name) for name in METHODS.names() if METHODS.is_own(METHODS.cls(name))}
     assert {name: models(name) for name in classes} == {
         name: "may differ" if cls.heterogeneous else "all alike" for name, cls in classes.items()
@@ -34,12 +34,12 @@ def test_the_table_says_which_methods_take_clients_of_mixed_architectures() -> N
     assert models("a-plug-in") == "other"
 
 
-def test_a_users_own_dataset_is_of_another_kind() -> None:
+def test_kind_of_user_data_is_other() -> None:
     assert (kind_of_data("cora"), kind_of_data("own:villages")) == ("citations", "other")
 
 
 def test_ranks_by_kind_of_data_by_hand() -> None:
-    """Alpha is first of three on both citation graphs and last on the products, where gamma is first."""
+    """Alpha is first on both citation graphs and last on the products, gamma is first on the products."""
     scores = {"alpha": (0.9, 0.8, 0.1), "beta": (0.5, 0.7, 0.2), "gamma": (0.6, 0.3, 0.3)}
     datasets = ("cora", "pubmed", "amazon-photo")
     rows = [samples.row(data, name, 0, values[i]) for name, values in scores.items() for i, data in enumerate(datasets)]
@@ -62,8 +62,8 @@ def test_properties_by_hand() -> None:
 
 @pytest.fixture
 def ranking(tmp_path: Path) -> Ranking:
-    """Three datasets of clients that are alike, where the shared models gain 10, 20 and 30 points, and three where they
-    lose 5; fedtgp sends a hundredth of what the others send and is a point below fedavg everywhere."""
+    """Shared models gain 10, 20 and 30 points on three datasets with equal clients and lose 5 on three with different
+    clients. fedtgp sends a hundredth of the bytes and is always one point below fedavg."""
     rows = []
     for place, dataset in enumerate("abcxyz"):
         gain = (0.1, 0.2, 0.3, -0.05, -0.05, -0.05)[place]
@@ -80,7 +80,7 @@ def ranking(tmp_path: Path) -> Ranking:
     return Ranking(board)
 
 
-def test_the_gain_of_fedavg_beside_properties_by_hand(ranking: Ranking) -> None:
+def test_correlation_of_gain_and_skew_by_hand(ranking: Ranking) -> None:
     characteristics = ranking.characteristics
     assert characteristics.skew_groups == {"more alike": ["a", "b", "c"], "less alike": ["x", "y", "z"]}
     gains, skew = [0.1, 0.2, 0.3, -0.05, -0.05, -0.05], [0, 0, 0, 0.5, 0.5, 0.5]
@@ -98,7 +98,7 @@ def test_training_nodes_per_class_come_from_the_split() -> None:
     assert np.isnan(training_share(pd.Series({"split": "fixed", "split_params": "{}", "dataset": "x"})))
 
 
-def test_the_answer_in_three_sentences(ranking: Ranking) -> None:
+def test_key_findings_are_three_sentences(ranking: Ranking) -> None:
     against, alone, thrifty = key_findings([ranking])
     assert against.text.startswith(
         "Compared with FedAvg, with a probability of 95%: equivalent (within one point): FedProx, FedTGP;"
@@ -119,7 +119,7 @@ def test_a_board_without_local_has_no_regimes() -> None:
     assert key_findings([ranking]) == []
 
 
-def test_what_is_known_of_a_task_stands_beside_what_its_rows_say() -> None:
+def test_published_properties_are_joined_by_task() -> None:
     (task, known), *_ = read_properties().items()
     asked = dict(zip(TASK[1:], task[1:], strict=True)) | {"clients": int(task[-1])}
     row = samples.row(task[0], "a", 0, 0.5, **asked)

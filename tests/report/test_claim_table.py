@@ -22,7 +22,7 @@ WORDS = 300
 
 
 def made_view(shift: float) -> View:
-    """FedGL's Table 5 with made scores: three seeds of Federated, and of FedGL `shift` above on average."""
+    """FedGL's Table 5 with sample scores of three seeds: FedGL is `shift` above Federated on average."""
     paper, table = tables()["fedgl-table5"]
     figures, reading = list(paper.rows(table, printed())), paper.readings_of(table)[0]
     rng = np.random.default_rng(0)
@@ -95,7 +95,7 @@ def test_the_report_writes_the_block_of_a_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "findings").glob("*.md")), ids=lambda page: page.stem)
-def test_a_page_of_findings_has_300_words_beside_tables_and_commands(page: Path) -> None:
+def test_findings_pages_have_at_most_300_words_of_text(page: Path) -> None:
     text = re.sub(r"<!-- claims:begin -->.*<!-- claims:end -->", "", page.read_text(encoding="utf-8"), flags=re.S)
     text = re.sub(r"(?m)^\s*\|.*$|^ {4}.*$|`fglbench [^`]*`", "", text)
     assert len(re.sub(r"\]\([^)]*\)", "]", text).split()) <= WORDS

@@ -1,4 +1,4 @@
-"""Figures about clients: the spread of their scores, and the labels that they hold."""
+"""Figures of clients: the spread of their scores, and their labels."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_client_without_a_score_is_left_out_of_its_seed() -> None:
     assert clients.spread(runs) == pytest.approx([0.05, 11 / 60, 19 / 60, 0.45])
 
 
-def test_where_the_union_is_scored_the_local_scores_are_taken() -> None:
+def test_local_scores_replace_union_scores() -> None:
     rows = [samples.row("cora", name, 0, 0.5) for name in ("alpha", "beta", "gamma")]
     both = {"score": [0.7], "global_on_local": [0.3, 0.4], "personal_on_local": [0.5, 0.6]}
     files = [
@@ -53,11 +53,11 @@ def test_where_the_union_is_scored_the_local_scores_are_taken() -> None:
 
 
 @pytest.mark.parametrize("scores", [None, [1, 2], {"score": "x"}, {"score": [None, None]}, {"score": [{}, []]}])
-def test_what_is_no_list_of_scores_is_no_line(scores: Any) -> None:
+def test_invalid_score_lists_give_no_line(scores: Any) -> None:
     assert clients.clients_data(ranking([samples.row("cora", "alpha", 0, 0.5)], [{"per_client": scores}])) is None
 
 
-def test_labels_of_the_lowest_seed_and_the_datasets_without_any() -> None:
+def test_label_counts_are_of_the_lowest_seed() -> None:
     rows = [
         samples.row("cora", "alpha", 1, 0.5),
         samples.row("cora", "beta", 0, 0.5),
@@ -74,14 +74,14 @@ def test_labels_of_the_lowest_seed_and_the_datasets_without_any() -> None:
     "counts",
     [None, [], [1, 2], [[1, 2], [3]], [[1, -1]], [[0, 0]], [["a"]], [[0.5]], {"a": 1}, [[None]], [[1], "x"], [-1, [1]]],
 )
-def test_what_is_no_table_of_counts_is_as_good_as_none(counts: Any) -> None:
+def test_invalid_label_counts_are_ignored(counts: Any) -> None:
     row = samples.row("cora", "alpha", 0, 0.5)
     board_ranking = ranking([row], [{"label_counts": counts}])
     assert clients.labels_data(board_ranking) is None
     assert not board_ranking.characteristics.sentences
 
 
-def test_the_picture_shows_one_bubble_a_label_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plot_has_one_bubble_per_client_and_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib.axes import Axes
 
     drawn = []
@@ -101,8 +101,8 @@ def test_the_picture_shows_one_bubble_a_label_held(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.filterwarnings("error")
-def test_boards_of_any_shape_are_drawn_without_a_complaint(tmp_path: Path) -> None:
-    """One task and one method; two tasks and many long names, whose legend is higher than the panels."""
+def test_boards_of_any_shape_are_drawn_without_warnings(tmp_path: Path) -> None:
+    """One task and one method; two tasks and a legend of long names that is higher than the panels."""
     rows = [samples.row("cora", "alpha", 0, 0.5, suite="small")]
     wide = [(data, f"a method of quite some length {i}", i) for data in ("cora", "wiki") for i in range(24)]
     rows += [samples.row(data, name, 0, 0.5 + i / 100, suite="wide") for data, name, i in wide]
@@ -111,6 +111,6 @@ def test_boards_of_any_shape_are_drawn_without_a_complaint(tmp_path: Path) -> No
         Store(folder).write_history(row.suite, row.key, {**samples.history(0.5), "label_counts": [[3, 0], [1, 2]]})
     wanted = {"per_client.png", "label_distribution.png", "convergence.png", "cost.png"}
     drawn = [each for path, each in build.make(folder, None).figures.items() if path.name in wanted]
-    assert len(drawn) == 7  # a single method has no ranks to set beside costs
+    assert len(drawn) == 7  # a single method has no ranks for the cost figure
     for plot, data in drawn:
         assert plot.png(data).startswith(b"\x89PNG")

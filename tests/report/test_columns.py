@@ -1,4 +1,4 @@
-"""Columns of the tables, by hand: how one is added, training, trials, gains of clients, unseen clients."""
+"""Columns of the tables by hand: new columns, training, trials, gains of clients, unseen clients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def median_rank(entrant: tables.Entrant) -> Cell:
     return Cell(f"{value:.1f} of it", value)
 
 
-def test_a_column_of_the_ranking_is_one_edit(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_edit_adds_a_ranking_column(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = results.parent / "README.md"
     page.write_text(leaderboard.BEGIN + leaderboard.END)
     monkeypatch.setattr(tables, "RANKING", [*tables.RANKING, Column("Median rank", median_rank, best=True)])
@@ -52,7 +52,7 @@ def test_a_column_of_the_ranking_is_one_edit(results: Path, monkeypatch: pytest.
     assert "1.0 of it" in chosen
 
 
-def test_a_column_of_the_tasks_is_one_edit(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_edit_adds_a_task_column(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     twice = Column("Twice", lambda entry: Cell(f"2x{entry['n']}"))
     monkeypatch.setattr(tables, "MEASURED", [*tables.MEASURED, twice])
     report = build.make(results, None, figures=False)
@@ -73,7 +73,7 @@ def test_each_writer_escapes_for_itself() -> None:
     )
 
 
-def test_references_are_set_apart_in_markdown_only_where_they_are_named() -> None:
+def test_references_are_italic_only_in_the_method_column() -> None:
     cells = [Cell((Span("global"), Span(" ✓1"))), Cell("50.00", 0.5)]
     score = Column("Score", lambda _: cells[1], centred=True)
     columns = [Column("Method", lambda _: cells[0], "method"), score]
@@ -110,11 +110,11 @@ def test_steps_rounds_and_networks_by_hand() -> None:
     }  # fmt: skip
     assert line(board, "fml")["Optimiser steps"] == "600 (2.0x)"
     assert line(board, "fml")["Still rising"] == "1/2"
-    assert line(board, "fml")["Network"] == "gcn"  # which other rows do not have as a parameter at all
+    assert line(board, "fml")["Network"] == "gcn"  # other rows lack the parameter
     assert board.over_budget == {}
 
 
-def test_who_took_too_many_steps_is_shown_and_not_ranked(tmp_path: Path) -> None:
+def test_methods_over_the_step_budget_are_shown_but_not_ranked(tmp_path: Path) -> None:
     rows = [samples.row("cora", name, s, 0.5, **BUDGET) for name in ("a", "b") for s in (0, 1)]
     rows += [samples.row("cora", "greedy", s, 0.9, **BUDGET | {"model_steps": 301}) for s in (0, 1)]
     board = samples.board(rows)
@@ -129,7 +129,7 @@ def test_who_took_too_many_steps_is_shown_and_not_ranked(tmp_path: Path) -> None
     build.write(build.make(samples.write(tmp_path / "results", rows), None, figures=False))
 
 
-def test_below_the_majority_is_said() -> None:
+def test_scores_below_the_majority_are_marked() -> None:
     rows = [samples.row("cora", "majority", s, 0.4, reference=True) for s in (0, 1)]
     rows += [samples.row("cora", name, s, score) for name, score in (("good", 0.5), ("bad", 0.3)) for s in (0, 1)]
     ranking = Ranking(samples.board(rows))
@@ -139,13 +139,13 @@ def test_below_the_majority_is_said() -> None:
     assert "▽" not in tables.legend(samples.board(samples.demo()))
 
 
-def test_a_tuned_method_is_one_entrant_whatever_its_settings() -> None:
+def test_a_tuned_method_is_one_entry_with_any_settings() -> None:
     rows = [samples.row("cora", "fedprox", 0, 0.5, method_params='{"mu":1.0}', training='{"lr":0.1,"rounds":100}')]
     rows += [samples.row("wiki", "fedprox", 0, 0.5, method_params='{"mu":0.1}', training='{"lr":0.5,"rounds":100}')]
     assert samples.board(rows).entrants == ["fedprox"]
 
 
-def test_tuning_is_said_with_its_trials() -> None:
+def test_settings_column_shows_tuning_trials() -> None:
     tuning = '{"rounds":100,"seeds":[100],"study":"x","trials":12}'
     rows = [samples.row("cora", name, s, 0.5, tuning=tuning) for name in "ab" for s in (0, 1)]
     board = samples.board([*rows, samples.row("wiki", "a", 0, 0.5)])
@@ -176,7 +176,7 @@ def test_a_median_setting_loses_the_best_less_the_median_of_the_first_stage() ->
     assert setting_loss(pd.DataFrame(), ["cora"]) == {}
 
 
-def test_a_tuned_board_has_the_column_and_others_have_none(tmp_path: Path) -> None:
+def test_only_tuned_boards_have_the_loss_column(tmp_path: Path) -> None:
     rows = [samples.row("cora", m, s, 0.5, suite=suite) for suite in ("node", "leaderboard")
             for m in ("fedavg", "feddc") for s in range(3)]  # fmt: skip
     folder = samples.write(tmp_path / "results", rows)
@@ -220,7 +220,7 @@ def test_gains_by_hand() -> None:
 
 
 @pytest.mark.parametrize("partition", ["source", "own", "louvain"])
-def test_the_columns_stand_where_clients_come_with_the_data(partition: str) -> None:
+def test_gain_columns_need_clients_from_the_data(partition: str) -> None:
     table = clients_table(Ranking(board(partition)))
     assert table is not None
     titles = [column.title for column in table.columns]
@@ -270,13 +270,13 @@ def shown(table) -> dict[str, list[str]]:
     return {line.entrant: [line.cells[k].text for k in places] for line in table.lines}
 
 
-def test_means_by_hand() -> None:
+def test_unseen_client_means_by_hand() -> None:
     means = board_unseen_columns().unseen.droplevel("task_label")
     assert means.loc["alpha"].tolist() == pytest.approx([0.65, 0.325])
     assert means.loc["beta", "unseen"] == pytest.approx(0.3) and means.loc["beta"].isna()["unseen_adapted"]
 
 
-def test_both_tables_have_the_columns() -> None:
+def test_both_tables_have_the_unseen_columns() -> None:
     ranking = Ranking(board_unseen_columns())
     expected = {"alpha": ["65.00", "32.50"], "beta": ["30.00", ABSENT]}
     assert shown(ranking_table(ranking)) == expected
@@ -284,12 +284,12 @@ def test_both_tables_have_the_columns() -> None:
     assert cells["alpha"] == ["65.00", "32.50"] and cells["beta"] == ["30.00", ABSENT]
 
 
-def test_errors_are_in_their_own_unit() -> None:
+def test_unseen_errors_have_the_unit_of_the_metric() -> None:
     ranking = Ranking(board_unseen_columns(metric="RMSE (lower is better)"))
     assert shown(ranking_table(ranking)) == {"alpha": ["0.650", "0.325"], "beta": ["0.300", ABSENT]}
 
 
-def test_without_the_condition_there_is_no_column() -> None:
+def test_without_unseen_clients_there_is_no_column() -> None:
     ranking = Ranking(board_unseen_columns(training='{"local_epochs":3,"rounds":100}'))
     titles = [column.title for column in ranking_table(ranking).columns]
     assert not [title for title in titles if "nseen" in title] and ranking.unseen.empty

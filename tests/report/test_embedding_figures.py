@@ -1,4 +1,4 @@
-"""Pictures of embeddings, and CKA against HSIC computed from its definition."""
+"""Figures of embeddings, and CKA against HSIC from its definition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from . import samples
 
 
 def arrays(seed: int = 0, clients: int = 3, nodes: int = 24, width: int = 4) -> dict[str, np.ndarray]:
-    """Three well-separated classes; the clients' embeddings are rotations of the global one with some noise."""
+    """Three separated classes; clients' embeddings are rotations of the global one."""
     rng = np.random.default_rng(seed)
     label = np.arange(nodes) % 3
     rows = 10 * np.eye(3, width)[label] + rng.normal(size=(nodes, width))
@@ -37,7 +37,7 @@ def ranking(rows: list[Any], files: dict[int, dict[str, np.ndarray]]) -> Ranking
     return Ranking(Board(board.suite, board.rows, lambda key: None, stored.get))
 
 
-def test_the_seed_that_most_have_is_shown_in_the_order_of_the_standings() -> None:
+def test_most_common_seed_is_shown_in_ranking_order() -> None:
     names = ["alpha", "beta", "gamma"]
     rows = [
         samples.row("cora", name, seed, 0.5 + i / 10, global_on_global=0.25 + i / 10)
@@ -56,7 +56,7 @@ def test_the_seed_that_most_have_is_shown_in_the_order_of_the_standings() -> Non
     assert np.array_equal(alpha["rows"], arrays(1)["global"])
 
 
-def test_a_run_needs_a_global_model_for_one_and_two_clients_for_the_other() -> None:
+def test_tsne_needs_a_global_model_and_cka_two_clients() -> None:
     rows = [samples.row("cora", name, 0, 0.5) for name in ("alpha", "beta")]
     personal = {name: value for name, value in arrays().items() if name != "global"}
     board = ranking(rows, {0: arrays(clients=1), 1: personal})
@@ -142,7 +142,7 @@ def test_a_report_with_embeddings_is_fresh_until_they_change(tmp_path: Path) -> 
     store.write_embeddings("demo", rows[0].key, arrays(7))
     assert [path.name for path in build.stale(build.make(folder, None))] == ["cka.png", "manifest.json", "tsne.png"]
     for content in (b"", b"PK\x03\x04 cut", store.embeddings_file("demo", rows[1].key).read_bytes()[:900]):
-        for row in rows:  # a file that cannot be read costs its panel, not the report
+        for row in rows:  # unreadable files only remove their panel
             store.embeddings_file("demo", row.key).write_bytes(content)
         assert not {"tsne.png", "cka.png"} & {path.name for path in build.make(folder, None).figures}
 
@@ -173,14 +173,14 @@ def by_definition(one: np.ndarray, other: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize(("widths", "seed"), [((3, 5), 0), ((1, 4), 1), ((6, 6), 2)])
-def test_it_is_the_normalised_hsic_of_linear_kernels(widths: tuple[int, int], seed: int) -> None:
+def test_cka_is_the_normalised_hsic_of_linear_kernels(widths: tuple[int, int], seed: int) -> None:
     rng = np.random.default_rng(seed)
     one = rng.normal(size=(9, widths[0])) + 3
     other = np.tanh(one[:, :1]) * rng.normal(size=widths[1]) + rng.normal(size=(9, widths[1]))
     assert cka(one, other) == pytest.approx(by_definition(one, other), rel=1e-10)
 
 
-def test_rotation_scale_and_shift_are_not_seen() -> None:
+def test_cka_ignores_rotation_scale_and_shift() -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(30, 4))
     rotation, _ = np.linalg.qr(rng.normal(size=(4, 4)))
@@ -188,7 +188,7 @@ def test_rotation_scale_and_shift_are_not_seen() -> None:
     assert cka(rows, rows @ np.diag([1, 1, 1, 20.0])) < 0.9  # another shape is
 
 
-def test_uncorrelated_columns_have_none_and_constants_no_figure() -> None:
+def test_cka_of_uncorrelated_columns_is_0_and_of_constants_nan() -> None:
     one, other = np.array([[1.0], [1], [-1], [-1]]), np.array([[1.0], [-1], [1], [-1]])
     assert cka(one, other) == 0
     assert np.isnan(cka(one, np.ones((4, 2))))

@@ -1,4 +1,4 @@
-"""The pages, read with a parser: they show what the rows say, their links hold, and nothing from a row can act."""
+"""The pages, read with a parser: they show the rows, their links exist, and text of rows is never markup."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Node:
 
 
 class Reader(HTMLParser):
-    """A strict reader: every element that is opened must be closed, in order."""
+    """A strict parser: elements must be closed in order."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Reader(HTMLParser):
 
 
 def read(folder: Path, figures: bool = False) -> dict[str, Node]:
-    """The site of a results folder, page by page."""
+    """Write the site of a results folder and parse its pages."""
     content = build.make(folder, None, figures)
     build.write(content)
     build.write_site(content, folder / "site")
@@ -96,12 +96,12 @@ def read(folder: Path, figures: bool = False) -> dict[str, Node]:
 
 
 def data(page: Node) -> dict[str, Any]:
-    """What the script of a page draws from."""
+    """The data of a page's script."""
     return json.loads("".join(map(str, page.one("script", id="data").children)))
 
 
 def lines(page: Node, name: str) -> list[list[str]]:
-    """The body of a table as texts."""
+    """The cells of a table's body as texts."""
     rows = page.one("table", id=name).one("tbody").all("tr")
     return [[child.text for child in row.children if isinstance(child, Node)] for row in rows]
 
@@ -138,7 +138,7 @@ def test_every_score_is_the_mean_of_its_rows(results: Path) -> None:
     assert cells["delta"] == ["50.00 (n=1)", "55.00 ± 0.00", "skipped"]
 
 
-def test_a_board_says_what_the_leaderboard_says(results: Path) -> None:
+def test_board_page_equals_the_leaderboard(results: Path) -> None:
     page = read(results)["board-demo.html"]
     section = (results / "LEADERBOARD.md").read_text().partition("## demo\n")[2]
     plain = section.replace("*", "").replace("\\", "").splitlines()
@@ -152,7 +152,7 @@ def test_a_board_says_what_the_leaderboard_says(results: Path) -> None:
     assert "Rows: 30 (1 failed, 27 ok, 2 skipped)" in page.text
 
 
-def test_a_method_has_its_places_troubles_and_formula(tmp_path: Path) -> None:
+def test_method_page_shows_places_failures_and_formula(tmp_path: Path) -> None:
     rows = [samples.row("cora", name, seed, 0.5 + 0.1 * i + 0.001 * seed, method_params='{"mu":0.5}' if i else "{}")
             for i, name in enumerate(("fedavg", "fedprox")) for seed in range(3)]  # fmt: skip
     site = read(samples.write(tmp_path / "results", [*rows, samples.row("wiki", "fedprox", 0, error="loss is nan")]))
@@ -176,7 +176,7 @@ def test_defaults_and_tuned_side_by_side_by_hand() -> None:
     other = [samples.row("a", m, s, 0.9, suite="node", clients=20) for m in ("fedavg", "feddc") for s in range(3)]
     table = side_by_side(board("node", 0.02, other), board("leaderboard", 0.05, []))
     cells = {line.entrant: [cell.text for cell in line.cells] for line in table.lines}
-    assert cells["fedavg"] == ["FedAvg", "52.50", "52.50", "0.0", ABSENT, ABSENT]  # without the 20 clients
+    assert cells["fedavg"] == ["FedAvg", "52.50", "52.50", "0.0", ABSENT, ABSENT]  # without 20 clients
     assert cells["feddc"][:4] == ["FedDC", "57.50", "54.50", "-3.0"]
     assert cells["feddc"][4].startswith("+5.0 (")
     assert cells["feddc"][5].startswith("+2.0 (")
@@ -202,14 +202,14 @@ def test_a_method_against_fedavg_by_hand() -> None:
     assert {line.cells[1].text: line.cells[2].text for line in versions}["later"] == "1"
 
 
-def test_every_reading_that_names_a_method_is_told_once() -> None:
+def test_readings_of_a_method_are_listed_once() -> None:
     named = [(paper.name, reading.id) for paper in papers() for table in paper.tables.values()
              for reading in paper.readings_of(table) if "fedomd" in reading.methods]  # fmt: skip
     assert sorted((reading.paper, reading.id) for reading in readings_of("fedomd")) == sorted(set(named))
     assert readings_of("majority") == []
 
 
-def test_links_hold_and_nothing_else_is_asked_for(results: Path) -> None:
+def test_links_exist_and_nothing_external_is_loaded(results: Path) -> None:
     site = read(results, figures=True)
     (results / "robustness.csv").touch()
     for name, page in site.items():
@@ -243,7 +243,7 @@ def test_figures_have_text_a_dark_form_and_one_colour_per_method(tmp_path: Path)
         assert "prefers-color-scheme: dark" in text and ">FedDC</text>" in text
         for method in ("fedavg", "feddc", "local"):
             assert COLOUR_OF[method].lower() in text.lower()
-        assert "<rect" not in text.partition("axes_1")[0]  # no white card behind it
+        assert "<rect" not in text.partition("axes_1")[0]  # no white background
 
 
 def test_text_from_rows_is_inert() -> None:
@@ -270,7 +270,7 @@ def test_text_from_rows_is_inert() -> None:
     assert any(f"m {KEPT}" in page.text for page in seen["hostile"])
 
 
-def test_docstrings_break_where_their_author_meant_it() -> None:
+def test_intended_line_breaks_of_docstrings_are_kept() -> None:
     doc = (
         "A first line that was broken only because there was no more room on it, as one sees\n"
         "from its length. Then a line that ends early:\n"
@@ -292,7 +292,7 @@ def test_docstrings_break_where_their_author_meant_it() -> None:
     )
 
 
-def test_the_command_writes_the_site_where_it_is_told(results: Path, tmp_path: Path) -> None:
+def test_command_writes_the_site_to_the_given_folder(results: Path, tmp_path: Path) -> None:
     app = typer.Typer()
     app.command()(report)
 
@@ -304,7 +304,7 @@ def test_the_command_writes_the_site_where_it_is_told(results: Path, tmp_path: P
     assert run("--html", target).exit_code == 0
     assert 'href="../../results/LEADERBOARD.md"' in (target / "index.html").read_text()
     assert {path.name for path in target.iterdir()} == {path.name for path in (results / "site").iterdir()}
-    assert run("--check").exit_code == 0  # the pages are not part of what is kept up to date
+    assert run("--check").exit_code == 0  # the pages are not checked
     (tmp_path / "file").touch()
     for arguments, message in [
         ([target], "only written with --html"),

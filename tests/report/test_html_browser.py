@@ -1,4 +1,4 @@
-"""The pages in headless Chromium, opened from files: what a reader clicks, types and sees. Skipped without one."""
+"""The pages in headless Chromium: clicks, input and visible text. Skipped without Chromium."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPTIONS = [
     "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
 ]  # fmt: skip
 MINUS = "\N{MINUS SIGN}"
-NODES = 5000  # of a page at most, with what its script adds
+NODES = 5000  # maximum of a page with the elements of its script
 EVIL = '<img src=x onerror="window.evil=1"><script>window.evil=1</script>'
 SCORES = {  # method -> scores on cora, wiki, tolokers
     "fedavg": (0.80, 0.60, 0.50), "feddc": (0.82, 0.59, 0.70), "local": (0.70, 0.65, 0.60), EVIL: (0.10, 0.20, 0.30),
@@ -37,7 +37,7 @@ KINDS = ("index.html", "board-demo.html", "method-feddc.html", "dataset-cora.htm
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site of one board: four methods, one with a hostile name, and a reference; macro-F1 is half of the score."""
+    """A site of one board: four methods, one with a hostile name, and a reference."""
     rows = [samples.row(dataset, method, seed, scores[i] + 0.001 * seed)
             for method, scores in {**SCORES, "global": (0.9, 0.9, 0.9)}.items()
             for i, dataset in enumerate(("cora", "wiki", "tolokers")) for seed in (0, 1, 2)]  # fmt: skip
@@ -70,7 +70,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def tab(chromium: Any, site: Path) -> Iterator[Any]:
-    """A tab on a desk; the test fails if anything lands on the console or asks another host."""
+    """A wide tab. The test fails if the console has messages or the page requests another host."""
     show(chromium, 1280)
     chromium.get("about:blank")
     chromium.get_log("browser")
@@ -96,7 +96,7 @@ def visit(tab: Any, site: Path, page: str, state: str = "") -> None:
 
 
 def cells(tab: Any, box: str) -> list[list[str]]:
-    """The rows of the table in a box, heading first, as the reader sees them."""
+    """The visible texts of a table, heading first."""
     texts = "(row) => [...row.cells].map((cell) => cell.innerText.trim())"
     return tab.execute_script(f"return [...document.querySelectorAll(arguments[0] + ' tr')].map({texts})", box)
 
@@ -106,7 +106,7 @@ def choose(tab: Any, label: str, text: str, section: str = "#scores") -> None:
     Select(field).select_by_visible_text(text)
 
 
-def test_a_tab_shows_one_part_and_the_address_remembers(tab: Any, site: Path) -> None:
+def test_a_tab_shows_one_part_and_the_address_stores_it(tab: Any, site: Path) -> None:
     visit(tab, site, "board-demo.html")
     buttons = tab.find_elements(By.CSS_SELECTOR, ".tabs button")
     names = [button.text for button in buttons]
@@ -124,7 +124,7 @@ def test_a_tab_shows_one_part_and_the_address_remembers(tab: Any, site: Path) ->
     assert tab.find_element(By.ID, "scores").is_displayed()
 
 
-def test_metric_tasks_and_columns_are_chosen_and_remembered(tab: Any, site: Path) -> None:
+def test_address_stores_metric_tasks_and_columns(tab: Any, site: Path) -> None:
     visit(tab, site, "board-demo.html", "#tab=Scores")
     assert tab.find_element(By.ID, "all").is_displayed()
     choose(tab, "Metric", "Macro-F1")
@@ -197,7 +197,7 @@ def test_it_fits_a_phone_and_figures_are_drawn(tab: Any, site: Path, page: str) 
 
 @pytest.fixture(scope="module")
 def axe() -> str:
-    """The script of axe-core, which one of the development tools brings."""
+    """The script of axe-core from the development tools."""
     package = importlib.util.find_spec("axe_playwright_python")
     if package is None or not package.submodule_search_locations:
         pytest.skip("axe-core is not installed (pip install fglbench[dev])")
@@ -205,7 +205,7 @@ def axe() -> str:
 
 
 def violations(tab: Any, axe: str) -> list[str]:
-    """What axe-core finds serious or critical, with the first element of each."""
+    """Serious and critical violations of axe-core, with the first element of each."""
     tab.execute_script(axe)
     messages = tab.execute_async_script(
         "const done = arguments[0];"
@@ -225,7 +225,7 @@ def test_axe_finds_nothing_serious(chromium: Any, site: Path, axe: str, page: st
         chromium.execute_script("for (const each of document.querySelectorAll('details')) each.open = true")
         assert violations(chromium, axe) == []
     if page == KINDS[0]:
-        chromium.execute_script("document.body.append(document.createElement('input'))")  # it would find something
+        chromium.execute_script("document.body.append(document.createElement('input'))")  # a violation
         assert [each.split(":")[0] for each in violations(chromium, axe)] == ["label"]
 
 

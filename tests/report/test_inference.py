@@ -1,4 +1,4 @@
-"""Comparisons of the methods of a board: unit, verdicts, letters, other rankings, on rows judged by hand."""
+"""Comparisons of the methods of a board by hand: unit, verdicts, letters, other rankings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOISE = {"fedavg": (0, 1, -1), "local": (1, -1, 0), "high": (-1, 0, 1), "level":
 
 
 def rows(datasets: str, seeds: int = 3) -> list:
-    """`high` is 5 points above fedavg, local 5 below, `level` where fedavg is, give or take a tenth of a point."""
+    """`high` is 5 points above fedavg, `local` 5 below, `level` equal up to a tenth of a point."""
     lift = {"fedavg": 0.0, "local": -0.05, "high": 0.05, "level": 0.0}
     return [
         samples.row(dataset, name, seed, 0.6 + 0.01 * at + lift[name] + 0.001 * (at + 1) * NOISE[name][seed])
@@ -73,7 +73,7 @@ def test_the_terminal_shows_the_differences_of_the_board() -> None:
 
 
 def test_an_outlier_against_the_ranks_gives_no_verdict() -> None:
-    """Odd is above fedavg on nine datasets by two points and below on one by fifty."""
+    """Method odd is two points above fedavg on nine datasets and fifty below on one."""
     entries = [samples.row(d, "fedavg", 0, 0.6 + 0.001 * i) for i, d in enumerate("abcdefghij")]
     entries += [samples.row(d, "odd", 0, 0.62 + 0.001 * i if d != "j" else 0.1) for i, d in enumerate("abcdefghij")]
     inference = Ranking(samples.board(entries)).inference
@@ -82,7 +82,7 @@ def test_an_outlier_against_the_ranks_gives_no_verdict() -> None:
 
 
 def test_two_metrics_are_not_averaged() -> None:
-    """Seven sets by accuracy and one by ROC AUC, where the order is the other way round by 40 points."""
+    """Seven datasets by accuracy, and one by ROC AUC with the opposite order and a gap of 40 points."""
     entries = []
     for place, dataset in enumerate("abcdefgz"):
         metric = "ROC AUC" if dataset == "z" else "accuracy"
@@ -114,7 +114,7 @@ def test_without_seeds_and_datasets_nothing_is_compared() -> None:
 
 
 def test_tasks_of_one_dataset_share_its_weight() -> None:
-    """Cora twice with +2 and +4 points, wiki once with +9: (3 + 9) / 2, and not the mean over three tasks."""
+    """Cora twice with +2 and +4 points, wiki once with +9: (3 + 9) / 2."""
     entries = []
     for dataset, clients, gap in (("cora", 5, 0.02), ("cora", 10, 0.04), ("wiki", 5, 0.09)):
         for seed, noise in enumerate((0.001, -0.001, 0.0)):
@@ -128,14 +128,14 @@ def test_tasks_of_one_dataset_share_its_weight() -> None:
     assert 1 - difference.better == pytest.approx(below)
 
 
-def test_one_method_is_nothing_to_compare() -> None:
+def test_one_method_is_not_compared() -> None:
     contest = Ranking(samples.board([samples.row("cora", "a", seed, 0.5) for seed in range(3)])).inference
     assert contest.unit == "none"
     assert "nothing to compare" in contest.text
 
 
 def test_any_frame_of_scores_can_be_ranked() -> None:
-    """Three methods on two datasets, nothing of a results folder: ranks, scores and wins by hand."""
+    """Three methods on two datasets without a results folder: ranks, scores and wins by hand."""
     scores = {("a", "x"): 0.9, ("b", "x"): 0.8, ("c", "x"): 0.7, ("a", "y"): 0.5, ("b", "y"): 0.6, ("c", "y"): 0.4}
     runs = [
         {"method": method, "dataset": dataset, "seed": seed, "score": score + 0.001 * seed}
@@ -175,7 +175,7 @@ def test_orders_and_their_agreement_by_hand() -> None:
 
 
 def test_the_last_round_is_the_end_of_the_curve(tmp_path: Path) -> None:
-    """Curves in the files rise to their score except for a's, which falls below all others."""
+    """The stored curves end at their score, except that of a, which falls below all others."""
     folder = samples.write(tmp_path / "results", rows_alternative_rankings())
     store = Store(folder)
     for row in store.rows("demo"):
@@ -187,7 +187,7 @@ def test_the_last_round_is_the_end_of_the_curve(tmp_path: Path) -> None:
     assert mean_ranks["Selected round"].to_dict() == {"a": 1, "b": 2, "c": 3}
 
 
-def test_a_lost_curve_leaves_its_method_out(tmp_path: Path) -> None:
+def test_methods_with_a_missing_curve_have_no_last_round(tmp_path: Path) -> None:
     more = [samples.row("cora", "d", seed, 0.1) for seed in (0, 1)]
     folder = samples.write(tmp_path / "results", [*rows_alternative_rankings(), *more])
     key = next(row.key for row in Store(folder).rows("demo") if row.method == "b")
@@ -198,5 +198,5 @@ def test_a_lost_curve_leaves_its_method_out(tmp_path: Path) -> None:
     assert last.drop("b").to_dict() == {"a": 1, "c": 2, "d": 3}
 
 
-def test_two_methods_have_no_orders() -> None:
+def test_two_methods_have_no_alternative_rankings() -> None:
     assert Ranking(samples.board([samples.row("cora", name, 0, 0.5) for name in "ab"])).alternatives.mean_ranks.empty

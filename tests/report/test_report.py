@@ -1,4 +1,4 @@
-"""The whole report on disk: what it says, that it repeats bit for bit, and that it knows when it is stale."""
+"""The report on disk: its texts, bitwise repetition, and detection of stale files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo rows with their whole report, made once."""
+    """The demo rows with their report, written once."""
     folder = samples.write(tmp_path_factory.mktemp("written") / "results", samples.demo())
     build.write(build.make(folder, None))
     return folder
@@ -45,7 +45,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def drawn(written: Path, tmp_path: Path) -> Path:
-    """A copy of it to change."""
+    """A copy of the written report."""
     return Path(shutil.copytree(written, tmp_path / "results"))
 
 
@@ -53,7 +53,7 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
-def test_leaderboard_says_what_the_rows_say(results: Path) -> None:
+def test_leaderboard_shows_the_rows(results: Path) -> None:
     build.write(build.make(results, None, figures=False))
     text = (results / "LEADERBOARD.md").read_text()
     ranking = [cells(line) for line in text.splitlines() if " alpha " in line and "8.0 MB" in line]
@@ -132,7 +132,7 @@ def test_a_changed_curve_makes_the_convergence_stale(drawn: Path) -> None:
     whole = path.read_bytes()
     odd = [gzip.compress(text.encode()) for text in ("[1]", '{"history":{"round":["x"],"score":[1]}}')]
     for content in (b"cut", whole[:20] + b"\xff\xff\xff" + whole[23:], *odd):
-        path.write_bytes(content)  # an unreadable side file costs its curve, not the report
+        path.write_bytes(content)  # an unreadable side file only removes its curve
         assert "convergence.png" in [p.name for p in build.stale(build.make(results, None))]
 
 
@@ -226,7 +226,7 @@ def test_a_board_of_failures_has_a_page(tmp_path: Path) -> None:
     assert "- arxiv: failed (seed 0): features are unavailable" in text
 
 
-def test_cautions_name_what_does_not_fit_together(tmp_path: Path) -> None:
+def test_cautions_name_inconsistent_rows(tmp_path: Path) -> None:
     rows = [
         samples.row("cora", "a", 0, 0.5, git_dirty=True),
         samples.row("cora", "a", 1, 0.5, method_version="f" * 12),

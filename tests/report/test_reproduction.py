@@ -1,4 +1,4 @@
-"""Papers' tables beside ours: the facts, the layout by a hand-made case, the verdicts by hand, files that repeat."""
+"""Papers' tables next to ours: stored figures, layout and verdicts by hand, repeatable files."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def frame(rows: list[Any], stored: Any = lambda key: {}) -> SuiteRows:
     return SuiteRows(pd.DataFrame([row.model_dump() for row in rows]), stored)
 
 
-BASE = '{"beta":1.0,"report_on":"own"}'  # of FedGL with its graph: what its other readings change
+BASE = '{"beta":1.0,"report_on":"own"}'  # of FedGL with its graph; other readings change it
 
 
 def fedgl_rows() -> list[Any]:
-    """FedGL's Table 2 on Cora: three seeds of Federated at 0.80, 0.81, 0.82; FedGL ten points above, exactly;
-    w/o GPG with one seed; w/o GPL failed; nothing else."""
+    """FedGL's Table 2 on Cora: three seeds of Federated at 0.80, 0.81, 0.82; FedGL exactly ten points above;
+    w/o GPG with one seed; w/o GPL failed."""
 
     def row(method: str, seed: int, score: float | None = None, **changes: Any) -> Any:
         place = {"suite": "fedgl-table2", "partition": "random-overlap", "clients": 6, "split": "fixed"}
@@ -62,7 +62,7 @@ def fedgl_rows() -> list[Any]:
     ]
 
 
-def test_every_figure_of_the_papers_is_there() -> None:
+def test_all_published_figures_are_stored() -> None:
     assert Counter((row.paper, row.table) for row in printed()) == COUNTS
     assert sum(COUNTS.values()) == len(printed()) == 1074
     assert {(paper.name, table.table) for paper, table in tables().values()} == set(COUNTS)
@@ -96,7 +96,7 @@ def test_claims_name_rows_of_their_table() -> None:
                 assert sorted(listed) == sorted({row.place[table.columns[0]] for row in paper.rows(table, printed())})
 
 
-def test_cells_beside_the_table(tmp_path: Path) -> None:
+def test_cells_next_to_the_table(tmp_path: Path) -> None:
     def row(dataset: str, clients: int, seed: int, score: float) -> Any:
         place = {"suite": "fedomd-table4", "partition": "louvain", "split": "ratio", "clients": clients}
         given = {
@@ -159,13 +159,13 @@ def test_index_counts_figures_and_claims(tmp_path: Path) -> None:
     (line,) = (cells(line) for line in text.splitlines() if "fixed split; ours" in line)
     # Differences 0, +8 and +0.2 points have the median 0.2; FedGL > Federated is supported, two claims have one seed.
     assert line[2:] == ["3/20", "0\N{EN DASH}2", "+0.20", "1", "0", "2", "1"]
-    # 21 as read and with a late start, 17 under four readings that leave the contrast alone, 7 with reports before.
+    # 21 as printed and with a late start, 17 under four readings without the contrast, 7 with earlier reports.
     assert "these are 117 claims; 1 of them are judged from 3 seeds or more." in text
     assert sum("not run" in line for line in text.splitlines() if line.startswith("|")) == 16
 
 
-def test_the_index_adds_up_what_rows_took(tmp_path: Path) -> None:
-    """A row counts once, where it was run; an old one, without processor time, by its training's; failures count."""
+def test_index_sums_the_cost_of_rows(tmp_path: Path) -> None:
+    """A row counts once, in the suite that ran it; rows without processor time count their training time."""
 
     def row(suite: str, seed: int, **columns: Any) -> Any:
         return samples.row(
@@ -214,7 +214,7 @@ def test_a_mean_over_columns_is_taken_seed_by_seed() -> None:
     view, *_ = views("fedgkc-table4", frame(rows))
     (mean,) = (ours for figure, ours in view.ours.items() if (figure.method, figure.dataset) == ("MOON", "avg4"))
     assert mean.seeds == {0: pytest.approx((0.8 + 0.9 + 0.7 + 0.6) / 4)}
-    assert all(one.figures[0].dataset != "avg4" for one in view.claims)  # no claim is counted twice
+    assert all(one.figures[0].dataset != "avg4" for one in view.claims)  # claims count once
 
 
 def test_each_reading_of_the_split_is_compared_with_its_own_rows() -> None:
@@ -234,7 +234,7 @@ def test_each_reading_of_the_split_is_compared_with_its_own_rows() -> None:
         assert second.ours[second.figure("Global", ("Cora", clients))].seeds == {0: 0.9}
 
 
-def test_of_two_settings_the_later_counts_and_the_page_says_so(tmp_path: Path) -> None:
+def test_the_later_of_two_settings_counts_and_is_noted(tmp_path: Path) -> None:
     old = {"method_params": '{"alpha":0.9}', "started": "2020-01-01T00:00:00Z"}
     place = {"suite": "fedgl-table2", "partition": "random-overlap", "clients": 6, "split": "fixed"}
     rows = [*fedgl_rows(), samples.row("cora", "fedavg", 0, 0.1, **(place | old))]
@@ -259,7 +259,7 @@ def test_verdicts_by_hand() -> None:
     assert judge(low, high)[0] == "contradicted"
     # Differences 0.10, -0.10, 0.02: the interval reaches to both sides of 0.
     assert judge({0: 0.9, 1: 0.7, 2: 0.82}, {0: 0.8, 1: 0.8, 2: 0.8})[0] == "inconclusive"
-    # Two seeds say nothing, however clear; nor do seeds that only one side has.
+    # Two seeds, or seeds of only one side, give no verdict.
     assert judge({0: 0.9, 1: 0.9}, {0: 0.1, 1: 0.2})[0] == "inconclusive"
     assert judge(high, {0: 0.70, 1: 0.71, 5: 0.72})[::2] == ("inconclusive", 2)
     assert judge(high, {7: 0.5}) == ("not run", None, 0)

@@ -1,4 +1,4 @@
-"""Curves of score against strength and the areas under them, by hand; conditions as part of the task."""
+"""Curves of score against strength and their areas by hand; conditions as part of the task."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_conditions_of_a_row_are_those_that_training_has() -> None:
     assert wording({}) == "plain"
 
 
-def test_a_condition_makes_a_task_of_its_own() -> None:
+def test_each_condition_is_a_separate_task() -> None:
     board = samples.board(rows(), "stress")
     assert board.tasks == ["cora (label noise 0.2)", "cora (label noise 0.6)", "cora (participation 0.1)",
                            "cora (participation 0.5)", "cora (plain)"]  # fmt: skip
@@ -75,7 +75,7 @@ def test_a_condition_makes_a_task_of_its_own() -> None:
     assert usual.plain is usual
 
 
-def test_settings_of_a_method_are_told_apart_under_every_condition_alike() -> None:
+def test_settings_have_equal_names_under_all_conditions() -> None:
     tried = [
         run("cora", "frail", 0, 0.5, condition, method_params=json.dumps({"mu": mu}))
         for mu in (1, 2)
@@ -85,7 +85,7 @@ def test_settings_of_a_method_are_told_apart_under_every_condition_alike() -> No
 
 
 def test_areas_by_hand() -> None:
-    """Two datasets, the second 0.1 lower; two seeds, 0.1 apart: every mean is 0.1 below seed 0 of the first."""
+    """Two datasets and two seeds, each 0.1 apart: means are 0.1 below seed 0 of the first dataset."""
     lower = [row.model_copy(update={"score": row.score - 0.1, "key": f"{i:016x}"}) for i, row in
              enumerate(rows("wiki"))]  # fmt: skip
     robustness = Ranking(samples.board([*rows(), *lower], "stress")).robustness
@@ -104,7 +104,7 @@ def test_areas_by_hand() -> None:
     assert list(robustness.table.index) == ["frail", "sturdy"]  # 0.644 and 0.600
 
 
-def test_who_lacks_a_run_has_no_area_and_a_condition_of_two_strengths_no_curve() -> None:
+def test_areas_need_all_runs_and_curves_three_strengths() -> None:
     lacking = [row for row in rows() if (row.method, row.seed) != ("sturdy", 1) or "label" not in row.training]
     robustness = Ranking(samples.board(lacking, "stress")).robustness
     assert set(robustness.curves["cora", "label_noise"].index.get_level_values("entrant")) == {"frail"}
@@ -114,7 +114,7 @@ def test_who_lacks_a_run_has_no_area_and_a_condition_of_two_strengths_no_curve()
     assert Ranking(samples.board(samples.demo())).robustness.table.empty
 
 
-def test_the_sheet_says_area_and_loss_and_marks_the_best() -> None:
+def test_table_shows_area_and_loss_and_marks_the_best() -> None:
     sheet = robustness_table(Ranking(samples.board(rows(), "stress")))
     assert sheet.titles == ["Method", "Area, %", "Plain, %", "Label noise", "Participation"]
     frail, sturdy = sheet.lines
@@ -124,7 +124,7 @@ def test_the_sheet_says_area_and_loss_and_marks_the_best() -> None:
     assert "sturdy" in to_markdown(sheet)
 
 
-def test_what_is_drawn_are_means_and_deviations_over_seeds() -> None:
+def test_figure_shows_means_and_deviations_over_seeds() -> None:
     ranking = Ranking(samples.board(rows(), "stress"))
     data = figure.robustness_data(ranking)
     assert data is not None
@@ -139,7 +139,7 @@ def test_what_is_drawn_are_means_and_deviations_over_seeds() -> None:
     assert figure.robustness_data(Ranking(samples.board(samples.demo()))) is None
 
 
-def test_the_report_has_the_table_the_points_and_no_table_of_every_strength(tmp_path: Path) -> None:
+def test_report_has_no_table_per_strength(tmp_path: Path) -> None:
     folder = samples.write(tmp_path / "results", rows())
     report = build.make(folder, None)
     names = {path.name for path in report.texts if path.parent.name == "tables"}
@@ -157,7 +157,7 @@ def test_the_report_has_the_table_the_points_and_no_table_of_every_strength(tmp_
     )
 
 
-# clients -> score of seed 0, on a curve that falls; alpha and homophily -> the same, mild where they are great
+# Score of seed 0: it falls with the number of clients; large alpha is the mild end.
 ALONG = {5: 0.8, 10: 0.7, 40: 0.5, 80: 0.4}
 SKEW = {0.1: 0.5, 1.0: 0.6, 10.0: 0.8, 100.0: 0.7}
 
@@ -167,7 +167,7 @@ def cut(dataset: str, score: float, seed: int = 0, method: str = "fedavg", **mor
 
 
 def tasks_of() -> list[Any]:
-    """Both axes on one dataset, two seeds 0.1 apart; and three homophilies of another, which are no curve."""
+    """Both axes on one dataset, two seeds 0.1 apart; three homophilies of another dataset, which give no curve."""
     by_clients = [cut("cora", s - 0.1 * seed, seed, clients=k) for k, s in ALONG.items() for seed in (0, 1)]
     by_alpha = [
         cut("cora", s - 0.1 * seed, seed, partition="label-dirichlet", partition_params=f'{{"alpha":{alpha}}}')
@@ -183,7 +183,7 @@ def tasks_of() -> list[Any]:
 
 
 def test_settings_of_the_task_have_curves_too() -> None:
-    """Areas by hand over log2 of the clients, of widths 1, 2 and 1, and over log10 of alpha, of widths 1."""
+    """Areas by hand over log2 of the clients (widths 1, 2, 1) and log10 of alpha (widths 1)."""
     board = samples.board(tasks_of(), "stress")
     robustness = Ranking(board).robustness
     assert list(robustness.curves) == [("cora", "alpha"), ("cora", "clients")]
@@ -195,11 +195,11 @@ def test_settings_of_the_task_have_curves_too() -> None:
     assert row["alpha"] == pytest.approx(alpha)
     assert row["area"] == pytest.approx((clients + alpha) / 2)
     assert row["clients loss"] == pytest.approx(0.75 - clients)  # fewest clients are the mild end
-    assert row["alpha loss"] == pytest.approx(0.65 - alpha)  # and the greatest alpha, though it is not the best
+    assert row["alpha loss"] == pytest.approx(0.65 - alpha)  # so is the largest alpha, with a lower score
     assert row["plain"] == pytest.approx(0.7)
 
 
-def test_panels_a_task_show_the_mild_ends_and_what_lies_on_no_axis() -> None:
+def test_plain_rows_are_mild_ends_and_rows_on_no_axis() -> None:
     shown = samples.board(tasks_of(), "stress").plain.rows
     by_clients, by_alpha = ("cora", 5, '{"resolution":1.0}'), ("cora", 10, '{"alpha":100.0}')
     off_axis = ("csbm", 10, '{"resolution":1.0}')

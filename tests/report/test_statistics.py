@@ -85,7 +85,7 @@ def test_two_strata_of_opposite_weight_are_welchs_test() -> None:
 
 
 def test_strata_by_hand() -> None:
-    """Means 2 and 1, weights a half: 1.5. Variances 1 and 4 over 3 seeds: 1/4 (1/3 + 4/3) = 5/12. Degrees of freedom
+    """Means 2 and 1, weights 1/2: 1.5. Variances 1 and 4 over 3 seeds: 1/4 (1/3 + 4/3) = 5/12. Degrees of freedom
     (5/12)^2 / ((1/12)^2 / 2 + (4/12)^2 / 2) = 25 / 8.5."""
     difference = st.stratified_difference([[1, 2, 3], [-1, 1, 3]], [0.5, 0.5])
     assert difference.mean == pytest.approx(1.5)
@@ -106,7 +106,7 @@ def test_strata_keep_their_level_under_the_null() -> None:
 
 
 def test_indistinguishable_is_paired() -> None:
-    """B is below a by a hair on every seed; c is far below on average and far above once."""
+    """Method b is slightly below a for all seeds; c is far below on average and far above once."""
     seeds = np.array([0.80, 0.70, 0.90, 0.60, 0.75])
     noise = np.array([1, -1, 1, -1, 0.5]) * 1e-4
     scores = pd.DataFrame({"a": seeds, "b": seeds - 0.01 + noise, "c": seeds - [0.2, 0.2, -0.1, 0.2, 0.2]})
@@ -120,13 +120,13 @@ def test_pareto_front_by_definition() -> None:
 
 
 def simplex(n: int, steps: int) -> np.ndarray:
-    """All points of a grid over n + 1 weights, the pseudo-dataset first, at the middles of its cells."""
+    """Grid points over n + 1 weights at the centres of the cells, the pseudo-dataset first."""
     cuts = [part for part in product(range(steps), repeat=n + 1) if sum(part) == steps - 1]
     return (np.array(cuts) + 0.5) / (steps - 1 + 0.5 * (n + 1))
 
 
 def test_the_signed_rank_posterior_is_that_of_its_definition() -> None:
-    """Regions and mean from an integral of the Dirichlet density over a grid, not from draws."""
+    """Regions and mean by integration of the Dirichlet density over a grid."""
     d, rope = np.array([0.0, 0.03, -0.012, 0.05]), 0.01
     weights = simplex(3, 60)
     density = weights[:, 0] ** -0.5  # Dirichlet(0.5, 1, 1, 1)

@@ -1,4 +1,4 @@
-"""Sweeps of a parameter and of the noise of privacy: which rows, where the centre is, what is drawn."""
+"""Sweeps of a parameter and of privacy noise: rows, centre, figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def tried(score: float, seed: int = 0, **changes: object) -> object:
 
 
 def two_sweeps() -> list[object]:
-    """Parameter a in 0, 0.5, 1, 10 and b in 1, 5, 9 around (1, 5); FedAvg beside them; two seeds."""
+    """Parameter a in 0, 0.5, 1, 10 and b in 1, 5, 9 around (1, 5), and FedAvg; two seeds."""
     rows = []
     for seed in (0, 1):
         noise = 0.02 * seed
@@ -36,7 +36,7 @@ def two_sweeps() -> list[object]:
     return rows
 
 
-def test_one_sweep_a_parameter_in_order_of_its_values() -> None:
+def test_one_sweep_per_parameter_in_order_of_values() -> None:
     board = samples.board(two_sweeps(), "sweep")
     a, b = board.sweeps
     assert (a.task, a.method, a.parameter, b.parameter) == ("cora", "alpha", "a", "b")
@@ -45,7 +45,7 @@ def test_one_sweep_a_parameter_in_order_of_its_values() -> None:
     assert dict(a.points)[1.0] == dict(b.points)[5.0] == a.centre == b.centre
 
 
-def test_what_is_drawn_is_the_mean_over_seeds() -> None:
+def test_figure_shows_the_mean_over_seeds() -> None:
     data = curves.sensitivity_data(Ranking(samples.board(two_sweeps(), "sweep")))
     assert data is not None
     a, b = data["panels"]
@@ -68,16 +68,16 @@ def test_a_single_sweep_has_no_centre() -> None:
         [{"a": 1.0}, {"a": 2.0}],  # two values are no curve
         [{"flag": False}, {"flag": True}],
         [{"kind": kind} for kind in "xyz"],
-        [{"a": value, "kind": str(value)} for value in (1.0, 2.0, 3.0)],  # another setting goes with it
+        [{"a": value, "kind": str(value)} for value in (1.0, 2.0, 3.0)],  # two parameters change
     ],
 )
-def test_what_is_no_sweep(settings: list[dict[str, object]]) -> None:
+def test_settings_that_are_no_sweep(settings: list[dict[str, object]]) -> None:
     board = samples.board([tried(0.5, **changes) for changes in settings])
     assert board.sweeps == []
     assert not board.is_sweep
 
 
-def test_backbones_and_training_may_vary_too() -> None:
+def test_sweeps_of_backbones_and_training() -> None:
     rows = [
         samples.row("cora", "alpha", 0, 0.5, backbone_params=json.dumps({"hidden": 64, "layers": layers}))
         for layers in (2, 4, 8)
@@ -94,7 +94,7 @@ def test_runs_without_a_score_leave_their_point_out() -> None:
     assert [value for value, _ in sweep.points] == [0, 1, 3]
 
 
-def test_settings_are_not_ranked_and_the_contest_figures_left_out(tmp_path: Path) -> None:
+def test_sweeps_have_no_ranking_and_no_ranking_figures(tmp_path: Path) -> None:
     folder = samples.write(tmp_path / "results", [*two_sweeps(), *samples.demo()])
     page = tmp_path / "README.md"
     page.write_text("<!-- leaderboard:begin --><!-- leaderboard:end -->")
@@ -109,7 +109,7 @@ def test_settings_are_not_ranked_and_the_contest_figures_left_out(tmp_path: Path
     assert plot.png(data) == plot.png(data)
 
 
-def test_a_few_settings_among_many_methods_do_not_end_the_contest() -> None:
+def test_few_settings_of_one_method_keep_the_ranking() -> None:
     rows = [samples.row(data, f"m{i}", 0, 0.5 + i / 100) for data in ("cora", "wiki") for i in range(4)]
     params = [(data, json.dumps({"mu": mu})) for data in ("cora", "wiki") for mu in (0.1, 1, 10)]
     rows += [samples.row(data, "fedprox", 0, 0.5, method_params=params_text) for data, params_text in params]
@@ -120,7 +120,7 @@ def test_a_few_settings_among_many_methods_do_not_end_the_contest() -> None:
 
 
 EPSILON = {0.5: 80.0, 1.0: 30.0, 5.0: 4.0}
-FALL = {0.5: 0.1, 1.0: 0.2, 5.0: 0.5}  # of the score, at that noise
+FALL = {0.5: 0.1, 1.0: 0.2, 5.0: 0.5}  # fall of the score per noise
 
 
 def run(method: str, score: float, seed: int, **privacy: float) -> Any:
@@ -130,7 +130,7 @@ def run(method: str, score: float, seed: int, **privacy: float) -> Any:
 
 
 def rows(clip: float = 1.0) -> list[Any]:
-    """Two methods, two seeds 0.02 apart, and one that trains locally."""
+    """Two methods and local training, two seeds 0.02 apart."""
     entries = []
     for method, plain in (("fedavg", 0.8), ("moon", 0.7)):
         for seed in (0, 1):
@@ -188,7 +188,7 @@ def test_the_figure_is_logarithmic_with_levels_and_bands() -> None:
     assert figure.sensitivity_data(ranking) is None  # the same points by noise
 
 
-def test_two_noises_are_no_curve_and_most_boards_have_none(tmp_path: Path) -> None:
+def test_privacy_curves_need_three_noises(tmp_path: Path) -> None:
     short = [row for row in rows() if '"dp_noise": 5.0' not in row.training]
     assert figure.privacy_data(Ranking(samples.board(short))) is None
     assert not Ranking(samples.board(samples.demo())).privacy.curves
