@@ -57,10 +57,10 @@ def cluster(mark, tmp_path_factory):
     utils = pytest.importorskip("ray.cluster_utils", reason="needs Ray: pip install fglbench[ray]")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FGLBENCH_CACHE", str(tmp_path_factory.mktemp("cache of the nodes")))
-        found = utils.Cluster(initialize_head=True, head_node_args=NODE)
-        found.add_node(**NODE)
-    yield found
-    found.shutdown()
+        nodes = utils.Cluster(initialize_head=True, head_node_args=NODE)
+        nodes.add_node(**NODE)
+    yield nodes
+    nodes.shutdown()
 
 
 @pytest.fixture
