@@ -57,10 +57,10 @@ def test_two_methods_and_their_rows(
     assert set(rows["training.local_epochs"]) == {5} and len(rows) == 6
     run("read_rows", place, monkeypatch, RESULTS="runs/compare")
     assert (place / "traffic.png").stat().st_size > 5000
-    told = capsys.readouterr().out
-    assert "upload_bytes" in told  # of the curves
+    output = capsys.readouterr().out
+    assert "upload_bytes" in output  # of the curves
     scored = rows[(rows["method"] == "fedavg") & (rows["clients"] == rows["clients"].iloc[0])]
-    line = next(line.split() for line in told[told.index("0 gcn") :].splitlines() if line.startswith("fedavg"))
+    line = next(line.split() for line in output[output.index("0 gcn") :].splitlines() if line.startswith("fedavg"))
     assert float(line[-1]) == pytest.approx(
         scored["score"].mean(), abs=6e-4
     )  # one kind: it is what the clients' mean is

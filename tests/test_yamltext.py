@@ -28,7 +28,7 @@ def test_plain_data_aliases_and_merges_are_read_as_they_are_meant() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("a: 1\nb: 2\na: 3", "file:3: not valid YAML: the key 'a' is given twice"),
         ("- {b: 1, b: 2}", "file:1: not valid YAML: the key 'b' is given twice"),
@@ -49,10 +49,10 @@ def test_plain_data_aliases_and_merges_are_read_as_they_are_meant() -> None:
         ("a\0b", "file: not valid YAML: unacceptable character"),
     ],
 )
-def test_anything_else_is_one_short_line(text: str, told: str) -> None:
+def test_anything_else_is_one_short_line(text: str, message: str) -> None:
     with pytest.raises(UserError) as error:
         yamltext.parse(text, "file")
-    assert str(error.value).startswith(told)
+    assert str(error.value).startswith(message)
     assert "\n" not in str(error.value) and len(str(error.value)) < 300
 
 

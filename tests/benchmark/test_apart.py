@@ -176,7 +176,7 @@ def test_a_plug_in_is_imported_in_other_processes_and_its_cells_have_the_keys_of
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ("file", "../outside.csv"),
         pytest.param("method", ": method", marks=pytest.mark.slow),
@@ -185,14 +185,14 @@ def test_a_plug_in_is_imported_in_other_processes_and_its_cells_have_the_keys_of
     ],
 )
 def test_a_worker_sends_what_is_of_its_cell_or_the_cell_fails(
-    suite: str, tmp_path: Path, judged: Path, monkeypatch: pytest.MonkeyPatch, change: str, said: str
+    suite: str, tmp_path: Path, judged: Path, monkeypatch: pytest.MonkeyPatch, change: str, message: str
 ) -> None:
     monkeypatch.setenv("JUDGED_CHANGE", change)
     options = {"plugins": [str(judged)], "results": tmp_path / "rows", "jobs": 1, "seeds": [0]}
     (row,) = fglbench.run(suites=[suite], methods=["judged"], **options).to_dict("records")
     assert (row["status"], row["method"], row["seed"]) == ("failed", "judged", 0)
     assert "the worker sent what is not of its cell" in row["error"]
-    assert said in row["error"]
+    assert message in row["error"]
     assert not (tmp_path / "outside.csv").exists()
 
 

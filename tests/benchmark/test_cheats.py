@@ -58,9 +58,11 @@ def test_what_a_method_may_not_see_is_not_there(cheat: type[Method], data: str) 
 
 @pytest.mark.parametrize("cheat", found("refused"))
 def test_what_a_method_may_not_do_is_a_failed_row_with_a_reason(cheat: type[Method]) -> None:
-    with pytest.raises(UserError, match=r"rearranges the clients' data|in `protocol`|predicts Agreeable, not") as told:
+    with pytest.raises(
+        UserError, match=r"rearranges the clients' data|in `protocol`|predicts Agreeable, not"
+    ) as caught:
         run(cheat())
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
     if cheat is not cheats.MoreParticipants:  # in the trials of these checks everyone takes part anyway
         assert check(cheat(), ["repeats_itself", "stays_local"])
 

@@ -36,10 +36,10 @@ from fglbench.benchmark.suites.select import Request, select
 )
 def test_a_mistake_is_one_line_and_exit_code_2(capsys, arguments, line):
     assert main(arguments) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith(f"fglbench: {line}")
-    assert said.err.count("\n") == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith(f"fglbench: {line}")
+    assert output.err.count("\n") == 1
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(capsys, tmp_path):
@@ -100,8 +100,8 @@ def test_list_names_everything_with_a_summary(capsys, kind):
 def test_a_python_that_cannot_work_is_one_line(capsys, monkeypatch, version, named):
     monkeypatch.setattr(sys, "version_info", (*version, 0, "final", 0))
     assert main(["list", "methods"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"fglbench: {named} cannot work: DGL has no build for it; use Python 3.10, 3.11 or 3.12")
+    output = capsys.readouterr().err
+    assert output.startswith(f"fglbench: {named} cannot work: DGL has no build for it; use Python 3.10, 3.11 or 3.12")
 
 
 def test_a_dgl_that_does_not_load_is_one_line_that_names_the_versions(tmp_path):
@@ -197,7 +197,7 @@ DEEP, LONG = "[" * 3000, "a" * 300
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["run", "--quick", "--dry-run", "--seeds", "9" * 30], "--seeds is a count"),
         (["run", "--quick", "--dry-run", "--seeds", "0-999999999999"], "--seeds is a count"),
@@ -211,17 +211,17 @@ DEEP, LONG = "[" * 3000, "a" * 300
     ],
     ids=lambda value: value[-1][:20] if isinstance(value, list) else value[:20],
 )
-def test_what_is_too_large_too_deep_or_no_file_is_one_line(arguments, said, tmp_path, monkeypatch, capsys):
+def test_what_is_too_large_too_deep_or_no_file_is_one_line(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder" / "quick" / "fedavg.csv").mkdir(parents=True)
     axes = "datasets: cora, partitions: louvain, clients: 3, splits: ratio, backbones: gcn, methods: fedavg"
     suite = f"description: x\ntraining: {{rounds: 1}}\ncross: {{{axes}, seeds: 1000000000}}\n"
     (tmp_path / "many.yaml").write_text(suite)
     assert main(arguments) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(f"fglbench: {said}")
-    assert told.count("\n") == 1
-    assert len(told) < 400
+    output = capsys.readouterr().err
+    assert output.startswith(f"fglbench: {message}")
+    assert output.count("\n") == 1
+    assert len(output) < 400
 
 
 @pytest.mark.parametrize("variable", ["FGLBENCH_CACHE", "FGLBENCH_MIRROR"])

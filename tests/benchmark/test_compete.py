@@ -77,9 +77,9 @@ def test_one_command_from_a_file_to_a_place(
     assert main([*asked, "--dry-run"]) == 0
     assert "1 studies" in capsys.readouterr().out and not Path("runs").exists()
     assert main(asked) == 0
-    said = capsys.readouterr().out
-    assert "passes the contract" in said and "my-compete: you would rank 2nd of 4 on 1 dataset" in said
-    assert "preview" in said and "against fedavg: +" in said
+    output = capsys.readouterr().out
+    assert "passes the contract" in output and "my-compete: you would rank 2nd of 4 on 1 dataset" in output
+    assert "preview" in output and "against fedavg: +" in output
     assert Path("runs/compete-my-compete/my-compete.tuned.yaml").is_file()
     monkeypatch.setattr("fglbench.benchmark.cli.new_and_check.check", lambda *_, **__: 0)  # it passed a moment ago
     assert main(asked) == 0

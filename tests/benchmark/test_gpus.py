@@ -78,9 +78,9 @@ def test_a_mistake_is_one_line_and_loses_nothing(
     machine(monkeypatch, 0, built=False)
     results = [] if command[0] == "profile" else ["--results", str(tmp_path / "results")]
     assert main([*command, *results, "--device", "cuda"]) == 2
-    told = capsys.readouterr()
-    assert "built without CUDA" in told.err.replace("\n", " ")
-    assert "Traceback" not in told.err
+    output = capsys.readouterr()
+    assert "built without CUDA" in output.err.replace("\n", " ")
+    assert "Traceback" not in output.err
     assert not (tmp_path / "results").exists()
 
 

@@ -50,7 +50,7 @@ def test_an_empty_argument_is_refused(capsys, tmp_path, monkeypatch, arguments, 
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ({"methods": "fedavg"}, r"methods is a list of values, as in methods=\[...\]; got 'fedavg'"),
         ({"settings": {"training.rounds": 2}}, "settings is a list of values"),
@@ -85,14 +85,14 @@ def test_an_empty_argument_is_refused(capsys, tmp_path, monkeypatch, arguments, 
         ({"plugins": ["."]}, "plug-in '.' is neither a Python file"),
     ],
 )
-def test_the_python_interface_names_a_value_of_another_kind(suite, tmp_path, words, said):
-    with pytest.raises(UserError, match=said):
+def test_the_python_interface_names_a_value_of_another_kind(suite, tmp_path, words, message):
+    with pytest.raises(UserError, match=message):
         fglbench.run(**{"suites": [suite], "results": tmp_path / "results", **words})
     assert not list(tmp_path.rglob("*.csv"))
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda suite: fglbench.federation("csbm", suite=suite, seed="1"), "seed is a whole number, got '1'"),
         (lambda suite: fglbench.federation("csbm", suite=suite, seed=1.5), "seed is a whole number, got 1.5"),
@@ -110,8 +110,8 @@ def test_the_python_interface_names_a_value_of_another_kind(suite, tmp_path, wor
         (lambda suite: fglbench.load_model(None), "this is no row of `run` or `load_results`"),
     ],
 )
-def test_other_functions_name_a_value_of_another_kind(suite, call, said):
-    with pytest.raises(UserError, match=re.escape(said)):
+def test_other_functions_name_a_value_of_another_kind(suite, call, message):
+    with pytest.raises(UserError, match=re.escape(message)):
         call(suite)
 
 

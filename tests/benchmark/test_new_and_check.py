@@ -108,9 +108,9 @@ def test_in_the_package_it_imports_relatively_and_asks_for_no_other_edit(
     text = (tmp_path / "my_method.py").read_text()
     assert "from ..benchmark.engine import METHODS, ClientBatch, Params, Server\n" in text
     assert "fglbench." not in text.split("class ")[0].split('"""')[2]
-    said = capsys.readouterr().out
-    assert "__init__" not in said
-    assert "\n  2. fglbench check my-method\n" in said
+    output = capsys.readouterr().out
+    assert "__init__" not in output
+    assert "\n  2. fglbench check my-method\n" in output
 
 
 def test_what_lies_in_the_folder_of_methods_is_found(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_switched_off_the_template_is_fedavg(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["Mine"], "'Mine' is no name for a method: lower-case letters, digits and '-', as in my-method"),
         (["../evil"], "'../evil' is no name for a method"),
@@ -183,13 +183,17 @@ def test_switched_off_the_template_is_fedavg(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_with_new_are_one_line(
-    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.py").write_text("mine")
     assert main(["new", "method", *arguments]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"fglbench: {said}")
+    assert error.startswith(f"fglbench: {message}")
     assert error.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["there.py"]
     assert (tmp_path / "there.py").read_text() == "mine"
@@ -307,7 +311,7 @@ def test_a_plug_in_is_checked_in_another_process_and_must_not_end_it(
     monkeypatch.chdir(tmp_path)
     Path("judged.py").write_text(JUDGED)
     assert main(["check", "leaves", "--plugin", "judged.py", "--no-real"]) == 2
-    said = capsys.readouterr()
-    assert "the process that imports the plug-ins ended with exit code 0" in said.err and "passes" not in said.out
+    output = capsys.readouterr()
+    assert "the process that imports the plug-ins ended with exit code 0" in output.err and "passes" not in output.out
     assert str(os.getpid()) not in Path("imported").read_text().split()
     assert "leaves" not in METHODS.names()

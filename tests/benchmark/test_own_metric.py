@@ -121,11 +121,11 @@ def test_a_metric_needs_own_data_and_a_name_that_is_one(clinics: Path, capsys: p
 def test_tuning_is_on_the_sites_and_what_it_says_next_runs(clinics: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = "tune --data clinics --metric macro-f1 -m fedavg,local --trials 2 --rounds 3 -j 1 --results runs"
     assert main(asked.split()) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     trials = read("runs/tuning/leaderboard/fedavg.csv")
     assert {(row["partition"], row["clients"], row["split"]) for row in trials} == {("own", "3", "fixed")}
     assert all('"metric":"macro-f1"' in row["dataset_params"] for row in trials)
-    following = said.strip().splitlines()[-1].partition("next: fglbench ")[2].split()
+    following = output.strip().splitlines()[-1].partition("next: fglbench ")[2].split()
     assert main([*following, "--seeds", "2", "--set", "training.rounds=3", "-j", "1"]) == 0
     rows = read("runs/custom/fedavg.csv")
     assert len(rows) == 2 and all("leaderboard/fedavg/own:clinics" in row["tuning"] for row in rows)

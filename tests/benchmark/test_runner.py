@@ -117,11 +117,11 @@ def test_the_python_interface_goes_on_where_data_are_missing(half, tmp_path):
         store.append(cell.row("tiny", status="ok", score=0.5, started="2026", environment="e"))
     options = {"suites": [half], "results": store.root}
     with (
-        pytest.warns(UserWarning, match=r"'nowhere' is unavailable .* \(4 runs left out\)") as told,
+        pytest.warns(UserWarning, match=r"'nowhere' is unavailable .* \(4 runs left out\)") as caught,
         pytest.raises(UserError, match="nothing could be run: none of the datasets could be loaded"),
     ):
         fglbench.run(**options)
-    assert [warning.filename for warning in told] == [__file__]
+    assert [warning.filename for warning in caught] == [__file__]
     assert len(store.rows()) == 4
     with pytest.warns(UserWarning, match="is unavailable"):
         frame = fglbench.run(**options, rerun=["all"], missing_rows=True, in_process=True, submitter="me")
@@ -201,17 +201,17 @@ def test_workers_that_cannot_start_are_one_line(suite, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (ValueError("a\n  b"), "ValueError: a b"),
         (KeyError(), "KeyError: no message"),
         (OSError("x" * 600), f"OSError: {'x' * 500}"),
     ],
 )
-def test_an_error_is_its_type_message_and_place(error, told):
+def test_an_error_is_its_type_message_and_place(error, message):
     with pytest.raises(type(error)) as caught:
         raise error
-    assert explain(caught.value).partition(" (test_runner.py:")[0] == told
+    assert explain(caught.value).partition(" (test_runner.py:")[0] == message
 
 
 @pytest.mark.parametrize(

@@ -86,9 +86,9 @@ def test_a_dense_graph_gives_what_pairs_it_has() -> None:
 
 @pytest.mark.parametrize("values", [{"train": 0.5}, {"negatives": 0}, {"score": "hits"}])
 def test_wrong_shares_are_one_line(values) -> None:
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         SPLITS.build("links", values)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_graph_without_edges_and_conditions_of_nodes_are_one_line() -> None:

@@ -152,9 +152,9 @@ def test_the_scaffold_split_is_that_of_deepchem_and_clients_share_no_scaffold() 
 def test_what_has_no_scaffolds_or_no_classes_is_one_line() -> None:
     data = graphs("graph-regression", "rmse")
     for partition, split in (("scaffold", "ratio"), ("uniform", "scaffold"), ("uniform", "none")):
-        with pytest.raises(UserError, match=r"choose (uniform|ratio)") as told:
+        with pytest.raises(UserError, match=r"choose (uniform|ratio)") as caught:
             build_federation(data, PARTITIONS.build(partition), SPLITS.build(split), 3, 0)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(caught.value)
 
 
 SMILES = ["CCO", "not a molecule", "c1ccccc1O", "c1ccccc1CC(=O)N", "[Na+].[Cl-]", "C1CC1C"]
@@ -191,6 +191,6 @@ def test_without_rdkit_there_is_one_line(tmp_path, monkeypatch) -> None:
     from fglbench.datasets.molecules import read_molecules
 
     monkeypatch.setitem(sys.modules, "rdkit", None)
-    with pytest.raises(UserError, match=r"pip install .fglbench\[molecules\]") as told:
+    with pytest.raises(UserError, match=r"pip install .fglbench\[molecules\]") as caught:
         read_molecules({"some.csv": tmp_path / "some.csv"})
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)

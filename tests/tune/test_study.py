@@ -177,7 +177,7 @@ def test_when_all_trials_fail_the_first_reason_is_told(study, carried_out) -> No
 
 
 @pytest.mark.parametrize(
-    ("method", "values", "told"),
+    ("method", "values", "message"),
     [
         ("t-outside", {}, "mu: input should be greater than or equal to 0, got -1"),
         ("t-greedy", {}, "tunes 3 parameters of its own; at most 2"),
@@ -188,8 +188,8 @@ def test_when_all_trials_fail_the_first_reason_is_told(study, carried_out) -> No
         ("fedavg", {"seeds": (100, 99)}, "seed 99 cannot be tuned on: seeds below 100 are for scores"),
     ],
 )
-def test_what_cannot_be_tuned_is_one_line(study, method, values, told) -> None:
-    with pytest.raises(UserError, match=told) as caught:
+def test_what_cannot_be_tuned_is_one_line(study, method, values, message) -> None:
+    with pytest.raises(UserError, match=message) as caught:
         study(method, **values)
     assert "\n" not in str(caught.value)
 

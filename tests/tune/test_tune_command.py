@@ -95,13 +95,13 @@ def test_there_is_no_report_without_a_finished_study(suite, odd, tmp_path, capsy
 
 def test_a_dry_run_says_what_it_costs(suite, odd, tmp_path, capsys) -> None:
     assert tune(suite, tmp_path, odd, "--dry-run") == 0
-    said = capsys.readouterr().out
-    assert "2 studies: 12 runs, 60 rounds" in said
+    output = capsys.readouterr().out
+    assert "2 studies: 12 runs, 60 rounds" in output
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         (["--trials", "0"], "greater than or equal to 1"),
         (["--rounds", "0"], "greater than or equal to 1"),
@@ -112,10 +112,10 @@ def test_a_dry_run_says_what_it_costs(suite, odd, tmp_path, capsys) -> None:
         (["-d", "tu:ENZYMES", "-m", "fclg"], "fclg is not defined for graph classification"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(suite, odd, tmp_path, capsys, more, told) -> None:
+def test_a_mistake_is_one_line_and_exit_code_2(suite, odd, tmp_path, capsys, more, message) -> None:
     assert tune(suite, tmp_path, odd, *more) == 2
-    said = capsys.readouterr().err.strip()
-    assert told in said and "\n" not in said
+    output = capsys.readouterr().err.strip()
+    assert message in output and "\n" not in output
     assert not list(tmp_path.iterdir())
 
 

@@ -184,8 +184,8 @@ def test_the_protocol_page_says_how_often_the_chosen_rate_is_at_the_edge_of_its_
         for setting in settings
     ]
     at_edge = sum(rate in edges[name] for name, rate in chosen)
-    said = f"now in {100 * at_edge / len(chosen):.0f}% of {len(chosen)}"
-    assert said in (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+    message = f"now in {100 * at_edge / len(chosen):.0f}% of {len(chosen)}"
+    assert message in (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
 
 
 CHOSEN_TUNED: dict[str, Any] = {

@@ -138,12 +138,12 @@ def test_conditions_are_part_of_key_and_row_only_where_they_are_set() -> None:
     assert len(keys) == 1 + len(NAMES)
 
 
-@pytest.mark.parametrize(("setting", "told"), [
+@pytest.mark.parametrize(("setting", "message"), [
     ("training.label_noise=1.5", "label_noise: input should be less than or equal to 1"),
     ("training.missing_labels=1", "missing_labels: input should be less than 1"),
     ("training.feature_noise=-1", "feature_noise: input should be greater than or equal to 0"),
     ("training.feature_noize=1", "did you mean 'feature_noise'"),
 ])  # fmt: skip
-def test_a_wrong_strength_is_one_line(setting: str, told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_a_wrong_strength_is_one_line(setting: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         cell(setting)

@@ -142,9 +142,9 @@ def test_data_without_edge_features_is_one_line() -> None:
     backbone = [BACKBONES.build("gine", {"hidden": H})]
     graphs = replace(bonded(), graphs=rings_and_trees(60).graphs)
     for federation in (node_federation(), made(graphs)):
-        with pytest.raises(UserError, match="choose gin") as told:
+        with pytest.raises(UserError, match="choose gin") as caught:
             train(federation, METHODS.build("fedavg"), backbone, CONFIG.model_copy(update={"batch_size": None}), 0)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(caught.value)
 
 
 def test_edges_get_their_own_features(monkeypatch: pytest.MonkeyPatch) -> None:

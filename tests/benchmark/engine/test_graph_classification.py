@@ -247,7 +247,7 @@ def test_rows_taken_at_a_step_are_those_of_its_graphs(labelled_sets: Make) -> No
         torch.testing.assert_close(frozen[clients.at], clients.forward(training=False).embedding)
 
 
-# -- hidden labels and scores -------------------------------------------------------------------------------------------
+# -- hidden labels and scores ------------------------------------------------------------------------------------------
 
 
 def test_a_method_sees_labels_of_training_graphs_only(labelled_sets: Make) -> None:

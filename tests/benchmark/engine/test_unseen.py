@@ -205,6 +205,6 @@ def test_commands_run_validate_and_report_it(tmp_path, monkeypatch, capsys) -> N
 def problems(capsys) -> list[str]:
     """What `validate` says of the rows, except about this checkout."""
     main(["validate", "runs"])
-    told = capsys.readouterr()
-    lines = [line for line in (told.out + told.err).splitlines() if line.startswith("runs/")]
+    output = capsys.readouterr()
+    lines = [line for line in (output.out + output.err).splitlines() if line.startswith("runs/")]
     return [line for line in lines if "git_dirty" not in line]

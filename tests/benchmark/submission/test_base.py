@@ -89,9 +89,9 @@ def test_taking_in_a_submission_leaves_a_results_folder_that_validates(
     assert main(["validate", "packed", "--into", "results"]) == 0
     assert "results/submissions/fedprox: 4 self-reported rows added" in capsys.readouterr().out
     assert main(["validate", "results", "--base", "base"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == "results: results folder against base: 8 rows, 0 new: valid"
-    assert any(line.startswith("results/submissions/fedprox: submission") and ": valid" in line for line in said)
+    output = capsys.readouterr().out.splitlines()
+    assert output[0] == "results: results folder against base: 8 rows, 0 new: valid"
+    assert any(line.startswith("results/submissions/fedprox: submission") and ": valid" in line for line in output)
     before = sorted(path.read_bytes() for path in results.rglob("*") if path.is_file())
     assert main(["validate", "packed", "--into", "results"]) == 0  # once more: nothing is added twice
     assert "results/submissions/fedprox: 0 self-reported rows added" in capsys.readouterr().out
@@ -178,10 +178,10 @@ def test_what_a_commit_has_as_results_is_no_submission(
     (results / "tiny" / "fedavg.csv").unlink()
     (results / "tuning" / "tiny" / "fedavg.csv").unlink()
     assert main(["validate", "results", "--base", "HEAD"]) == 1
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     for place in ("results/", "results/tuning/"):
-        assert f"{place}submission.yaml: unknown file" in told, told
-        assert re.search(rf"^{place}tiny/fedavg.csv: the row of .* was removed", told, flags=re.M)
+        assert f"{place}submission.yaml: unknown file" in output, output
+        assert re.search(rf"^{place}tiny/fedavg.csv: the row of .* was removed", output, flags=re.M)
 
 
 def test_trials_that_are_gone_are_told_of_a_commit_too(

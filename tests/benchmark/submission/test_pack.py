@@ -76,9 +76,9 @@ def test_what_would_not_validate_is_not_written(
 ) -> None:
     tools.edit(mine / "tiny/fedprox.csv", 2, git_dirty="True")
     assert main(["submit", "fedprox", "--results", "mine", "--out", "packed", *tools.options]) == 1
-    said = capsys.readouterr().out
-    assert "packed/tiny/fedprox.csv:2: made from a checkout with uncommitted changes" in said
-    assert said.endswith("nothing was written\n")
+    output = capsys.readouterr().out
+    assert "packed/tiny/fedprox.csv:2: made from a checkout with uncommitted changes" in output
+    assert output.endswith("nothing was written\n")
     assert sorted(path.name for path in here.iterdir()) == ["mine"]
 
 
@@ -233,7 +233,7 @@ def test_it_is_adopted_once_the_suite_has_the_settings(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"training": {"lr": 0.03, "rounds": 900}}, "sets rounds; tuning chooses"),
         ({"backbone": {"hidden": 512}}, "sets hidden; tuning chooses"),
@@ -242,12 +242,12 @@ def test_it_is_adopted_once_the_suite_has_the_settings(
     ],
 )
 def test_settings_change_no_protocol_and_know_no_scored_seed(
-    packed: Any, chosen: Tuned, change: dict[str, Any], said: str
+    packed: Any, chosen: Tuned, change: dict[str, Any], message: str
 ) -> None:
     _, out = packed("fedprox")
     values = chosen.model_construct(**{**chosen.model_dump(), **change})
     write_tuned(out / "tuned.yaml", {"fedprox": {"csbm": values}})
-    assert any(said in what for what in problems(out))
+    assert any(message in what for what in problems(out))
 
 
 def test_a_method_of_the_suite_has_the_suites_settings(packed: Any) -> None:

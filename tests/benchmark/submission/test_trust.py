@@ -183,12 +183,12 @@ def test_the_maintainers_run_ranks_and_the_difference_is_shown(
     assert main(["validate", "packed", "--into", "results"]) == 0
     capsys.readouterr()
     assert main(["adopt", "fedprox", "--dry-run"]) == 0
-    said = capsys.readouterr().out
-    assert "fedprox: 4 runs left of tiny" in said and "core-hours" in said
+    output = capsys.readouterr().out
+    assert "fedprox: 4 runs left of tiny" in output and "core-hours" in output
     assert not (results / "tiny" / "fedprox.csv").exists()
     assert main(["adopt", "fedprox", "-j", "1"]) in (0, 1)  # 1: a checkout with changes is no matter here
-    said = capsys.readouterr().out
-    assert said.count("reported 0.") == 2 and "(+0.1000, 2 seeds)" in said
+    output = capsys.readouterr().out
+    assert output.count("reported 0.") == 2 and "(+0.1000, 2 seeds)" in output
     ours = [row for row in Store(results).rows("tiny") if row.method == "fedprox"]
     assert {row.submitter for row in ours} == {"fglbench"} and len(ours) == 4
     assert main(["adopt", "fedprox", "-j", "1"]) == 0  # nothing is run twice

@@ -36,8 +36,8 @@ def write(path: Path, content: bytes | str) -> None:
 
 def test_a_sound_submission_validates(submission: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "packed"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said == ["packed: submission against results: 4 rows (tiny 4): valid"]
+    output = capsys.readouterr().out.splitlines()
+    assert output == ["packed: submission against results: 4 rows (tiny 4): valid"]
 
 
 # What is done to the submission, and a pattern that the only lines about it must have.
@@ -288,8 +288,8 @@ def test_nothing_of_a_submission_is_executed_or_unpickled(
     tools.edit(submission / ROWS, 2, method="packed.fedprox", source="__import__('os').mkdir('evaluated')")
     assert main(["validate", "packed"]) == 1
     assert main(["verify", "packed", "-m", "packed.fedprox"]) == 2
-    said = capsys.readouterr()
-    assert "do not count here" in said.err
+    output = capsys.readouterr()
+    assert "do not count here" in output.err
     assert sorted(path.name for path in here.iterdir()) == ["mine", "packed", "results"]
 
 
@@ -309,19 +309,19 @@ def test_hostile_names_cannot_speak_to_the_terminal_or_to_ci(
     for name in ("::error::x", "a\nb", "\x1b[31mred", "a\u202eb"):
         write(submission / name, "x")
     assert main(["validate", "packed"]) == 1
-    said = capsys.readouterr().out
-    assert "\x1b" not in said
-    assert "\u202e" not in said
-    assert all(line.startswith("packed") for line in said.splitlines())
+    output = capsys.readouterr().out
+    assert "\x1b" not in output
+    assert "\u202e" not in output
+    assert all(line.startswith("packed") for line in output.splitlines())
 
 
 def test_what_is_no_folder_is_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "empty").mkdir()
     assert main(["validate", "absent"]) == 2
     assert main(["validate", "empty"]) == 1
-    said = capsys.readouterr()
-    assert said.err.startswith("fglbench: no folder at 'absent'; give a results folder")
-    assert said.out.startswith("empty: no result rows; give a results folder")
+    output = capsys.readouterr()
+    assert output.err.startswith("fglbench: no folder at 'absent'; give a results folder")
+    assert output.out.startswith("empty: no result rows; give a results folder")
 
 
 def test_a_figure_of_the_clients_that_no_row_has_is_told(

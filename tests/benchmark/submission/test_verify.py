@@ -135,10 +135,10 @@ def test_rows_are_run_again_and_the_verdicts_recorded(
     assert main(arguments) == 2
     assert capsys.readouterr().err.startswith("fglbench: --record needs --by NAME")
     assert main([*arguments, "--by", "maintainer"]) == (0 if honest else 1)
-    said = capsys.readouterr().out
-    assert f"{4 if honest else 0} of 4 rows passed (drawn with --seed 0)" in said
-    assert ("score is more than 0." in said) == (not honest)
-    assert f"{4 if honest else 0} of 4 scores are equal to rounding" in said
+    output = capsys.readouterr().out
+    assert f"{4 if honest else 0} of 4 rows passed (drawn with --seed 0)" in output
+    assert ("score is more than 0." in output) == (not honest)
+    assert f"{4 if honest else 0} of 4 scores are equal to rounding" in output
     verdicts = verified.read(results)
     assert {each.verdict for each in verdicts} == {"passed" if honest else "failed"}
     standing = {row.key: row for row in Store(results).rows("tiny")}
@@ -192,6 +192,6 @@ def test_methods_of_rows_are_held_to_the_contract_on_real_data(
     arguments = ["verify", "results", "--sample", "1", "--seed", "0", "-m", "fedavg", "-j", "1"]
     assert main(arguments) == (1 if wrong else 0)
     assert asked == [("fedavg", {}, True)]
-    said = capsys.readouterr().out
-    assert f"fedavg {'does NOT hold' if wrong else 'holds'} to the contract" in said
-    assert ("sees no hidden label: what is uploaded differs" in said) == bool(wrong)
+    output = capsys.readouterr().out
+    assert f"fedavg {'does NOT hold' if wrong else 'holds'} to the contract" in output
+    assert ("sees no hidden label: what is uploaded differs" in output) == bool(wrong)
