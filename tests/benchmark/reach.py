@@ -1,4 +1,4 @@
-"""What can be reached from an object: along attributes, containers, closures and bound methods, not through the
+"""All objects that an object leads to: through attributes, containers, closures and bound methods, not through the
 garbage collector, module globals or frames."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def reachable(*roots: object) -> Iterator[object]:
 
 
 def _next(one: Any) -> Iterable[object]:
-    """What an object holds directly."""
+    """The objects that an object holds directly."""
     if isinstance(one, Mapping):
         yield from [*one.keys(), *one.values()]
     elif isinstance(one, list | tuple | set | frozenset | deque):
@@ -61,8 +61,8 @@ def _content(cell: types.CellType) -> object:
 
 def memory(*roots: object) -> set[int]:
     """Addresses of the memory of all tensors and arrays that the roots lead to."""
-    found = {address for one in reachable(*roots) for address in _addresses(one)}
-    return found - {0}
+    addresses = {address for one in reachable(*roots) for address in _addresses(one)}
+    return addresses - {0}
 
 
 def _addresses(one: object) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""Results against what was there before: rows are appended, never changed, and no one certifies their own rows."""
+"""Results against their base: rows are appended, never changed, and users do not certify their own rows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,6 @@ from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
 
 ROWS = "tiny/fedavg.csv"
-
-
-@pytest.fixture
-def base(here: Path, results: Path) -> Path:
-    """What `results` was before it is changed."""
-    import shutil
-
-    return Path(shutil.copytree(results, here / "base"))
 
 
 def lines(path: Path) -> list[bytes]:
@@ -71,19 +63,19 @@ CHANGED: dict[str, tuple[Callable[[Path, SimpleNamespace], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", CHANGED)
-def test_a_change_of_what_was_there_is_refused(
-    what: str, base: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("change_name", CHANGED)
+def test_a_change_of_the_base_is_refused(
+    change_name: str, base: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["validate", "results", "--base", "base"]) == 0
     assert capsys.readouterr().out == "results: results folder against base: 8 rows, 0 new: valid\n"
-    change, line = CHANGED[what]
+    change, line = CHANGED[change_name]
     change(results, tools)
     assert main(["validate", "results", "--base", "base"]) == 1
-    assert any(line in said for said in capsys.readouterr().out.splitlines())
+    assert any(line in text for text in capsys.readouterr().out.splitlines())
 
 
-def test_taking_in_a_submission_leaves_a_results_folder_that_validates(
+def test_a_results_folder_with_an_added_submission_is_valid(
     submission: Path, base: Path, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["validate", "packed", "--into", "results"]) == 0
@@ -98,7 +90,7 @@ def test_taking_in_a_submission_leaves_a_results_folder_that_validates(
     assert sorted(path.read_bytes() for path in results.rglob("*") if path.is_file()) == before
 
 
-def test_a_submission_that_is_there_is_only_added_to(
+def test_an_existing_submission_is_only_appended_to(
     submission: Path, results: Path, here: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["validate", "packed", "--into", "results"]) == 0
@@ -125,15 +117,15 @@ def test_only_new_rows_can_make_a_pull_request_fail(
 def test_an_old_row_that_is_appended_again_is_a_new_one(
     base: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Otherwise a row that has been superseded could be made to count again, unseen."""
+    """Otherwise a superseded row could count again unnoticed."""
     for folder in (base, results):
         first = lines(folder / ROWS)[1]
         (folder / ROWS).write_bytes((folder / ROWS).read_bytes() + first)
         tools.edit(folder / ROWS, 6, score="", status="failed", error="superseded")
     (results / ROWS).write_bytes((results / ROWS).read_bytes() + first)
     assert main(["validate", "results", "--base", "base", "--maintainer"]) == 0
-    *_, said = capsys.readouterr().out.splitlines()
-    assert said.startswith("results: results folder against base: 10 rows, 1 new (tiny 1): valid")
+    *_, summary = capsys.readouterr().out.splitlines()
+    assert summary.startswith("results: results folder against base: 10 rows, 1 new (tiny 1): valid")
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -167,10 +159,10 @@ def test_the_base_may_be_a_commit(
     assert not (here / "x").exists()
 
 
-def test_what_a_commit_has_as_results_is_no_submission(
+def test_a_metadata_file_does_not_make_results_a_submission(
     here: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file at its root would keep all else from being compared with the base."""
+    """Such a file at the root must not switch off the comparison with the base."""
     shutil.copytree(results / "tiny", results / "tuning" / "tiny")
     commit(here, "results")
     for folder in (results, results / "tuning"):
@@ -184,7 +176,7 @@ def test_what_a_commit_has_as_results_is_no_submission(
         assert re.search(rf"^{place}tiny/fedavg.csv: the row of .* was removed", output, flags=re.M)
 
 
-def test_trials_that_are_gone_are_told_of_a_commit_too(
+def test_removed_trials_are_an_error_also_against_a_commit(
     here: Path, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(results / "tiny", results / "tuning" / "tiny")
@@ -196,7 +188,7 @@ def test_trials_that_are_gone_are_told_of_a_commit_too(
 
 @pytest.mark.parametrize("place", ["results", "above/results"])
 def test_a_link_has_no_base(here: Path, results: Path, place: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """What git knows of it is the link: compared with nothing, all would be new."""
+    """Git knows the link only: compared with nothing, all rows would be new."""
     (here / "above").mkdir()
     shutil.move(results, here / place)
     commit(here, place)
@@ -207,21 +199,20 @@ def test_a_link_has_no_base(here: Path, results: Path, place: str, capsys: pytes
     assert f"{str(moved)!r} is a link, of which --base 'HEAD' has nothing" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["verified.csv"])
 @pytest.mark.parametrize(
     "content", [b"\xff\xfe,bad\n", b"a," + b"x" * 200_000 + b"\n"], ids=["no text", "a long field"]
 )
 def test_a_damaged_table_is_one_line(
-    here: Path, results: Path, name: str, content: bytes, capsys: pytest.CaptureFixture[str]
+    here: Path, results: Path, content: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(results, here / "base")
-    (results / name).write_bytes(content)
+    (results / "verified.csv").write_bytes(content)
     for command in (["validate", "results", "--base", "base"], ["compare", "fedavg", "local", "--results", "results"]):
         assert main(command) in (1, 2)
-    assert f"results/{name}: cannot be read" in "".join(capsys.readouterr())
+    assert "results/verified.csv: cannot be read" in "".join(capsys.readouterr())
 
 
-def test_a_folder_that_was_not_there_is_all_new(here: Path, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_the_base_lacks_is_all_new(here: Path, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     git(here, "init", "-q")
     git(here, "commit", "-qm", "empty", "--allow-empty")
     assert main(["validate", "results", "--base", "HEAD", "--maintainer"]) == 0

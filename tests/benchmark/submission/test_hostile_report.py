@@ -1,4 +1,4 @@
-"""A hostile submission from end to end: what validation lets pass is text, and the report shows it as text."""
+"""A hostile submission from validation to the report: accepted text is shown as text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PAPER = re.compile(r"https://(arxiv\.org/abs|doi\.org)/")
 
 
 class Page(HTMLParser):
-    """What acts in a page: its tags, links and event attributes, and the text between."""
+    """The active parts of a page: tags, links and event attributes, and the text between."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Page(HTMLParser):
 
 @pytest.fixture
 def hostile(submission: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> Path:
-    """The results folder after a submission with markup wherever a row, a machine or the metadata have free text."""
+    """The results folder after a submission with markup in every free text of rows, environment and metadata."""
     (old,) = (submission / "environments").iterdir()
     about = json.loads(old.read_text())
     about |= {"cpu": EVIL[:200], "system": "<b>Linux</b>", "packages": {**about["packages"], "<i>torch": "`2`"}}
@@ -93,9 +93,9 @@ def test_text_of_a_submission_never_acts_in_markdown(hostile: Path, here: Path) 
 
 
 def test_text_of_a_submission_never_acts_in_the_pages(hostile: Path, here: Path) -> None:
-    made = build.make(hostile, None, figures=False)
-    build.write(made)
-    build.write_site(made, here / "site")
+    report = build.make(hostile, None, figures=False)
+    build.write(report)
+    build.write_site(report, here / "site")
     known = {link for each in catalogue()["display"].values() for link in (each["paper_url"], each["code_url"])}
     known |= {each["facts"]["home"] for each in catalogue()["dataset"].values() if "home" in each["facts"]}
     pages = {path.name: path.read_text() for path in (here / "site").glob("*.html")}
@@ -108,6 +108,6 @@ def test_text_of_a_submission_never_acts_in_the_pages(hostile: Path, here: Path)
         assert "Content-Security-Policy" in text
 
 
-def test_parameters_that_are_nested_forever_are_text() -> None:
+def test_deeply_nested_parameters_are_text() -> None:
     assert parse("[" * 100_000) is None
     assert parse('{"a":' * 100_000) is None

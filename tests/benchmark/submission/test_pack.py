@@ -1,4 +1,4 @@
-"""Packing: what a submission holds, what is refused, which code its rows name, and tuned settings that it brings."""
+"""Packing: files of a submission, refusals, the code that rows name, and tuned settings of a submission."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
 
 
-def test_a_submission_holds_the_rows_and_what_belongs_to_them(submission: Path, mine: Path) -> None:
+def test_a_submission_has_the_rows_and_their_side_files(submission: Path, mine: Path) -> None:
     theirs = Store(mine).rows("tiny")
     assert Store(submission).rows("tiny") == theirs
     for row in theirs:
@@ -46,7 +46,7 @@ def test_only_the_last_row_of_a_cell_is_packed(here: Path, mine: Path, tools: Si
     assert [row.status for row in Store(here / "packed").rows("tiny")] == ["ok"] * 4
 
 
-def test_metadata_come_from_options_or_a_file_and_none_is_left_out(
+def test_metadata_come_from_options_or_a_file_and_must_be_complete(
     here: Path, mine: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["submit", "fedprox", "--results", "mine"]
@@ -60,18 +60,18 @@ def test_metadata_come_from_options_or_a_file_and_none_is_left_out(
     about = submit.metadata(submit.read_fields(here / "one/submission.yaml"))
     assert (about.licence, about.code, about.method) == ("MIT", tools.meta["code"], "fedprox")
     (here / "meta.yaml").write_text("licens: MIT\n")
-    for wrong, said in (
+    for wrong, message in (
         (["--meta", "meta.yaml"], "unknown field of the metadata 'licens'; did you mean 'licence'?"),
         (["--meta", "absent.yaml"], "cannot read the metadata 'absent.yaml'"),
         (["--meta", "meta.json", "--code", "ftp://x"], "metadata: code: must be an https:// or http:// address"),
     ):
         capsys.readouterr()
         assert main([*command, *wrong, "--out", "two"]) == 2
-        assert capsys.readouterr().err.startswith(f"fglbench: {said}")
+        assert capsys.readouterr().err.startswith(f"fglbench: {message}")
     assert not (here / "two").exists()
 
 
-def test_what_would_not_validate_is_not_written(
+def test_an_invalid_submission_is_not_written(
     here: Path, mine: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tools.edit(mine / "tiny/fedprox.csv", 2, git_dirty="True")
@@ -85,7 +85,7 @@ def test_what_would_not_validate_is_not_written(
 def test_mistakes_are_one_line(
     submission: Path, here: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for arguments, said in (
+    for arguments, message in (
         (["fedporx", "--results", "mine"], "unknown method with rows under 'mine': 'fedporx'; did you mean 'fedprox'?"),
         (["fedprox", "--results", "absent"], "no results folder at 'absent'"),
         (
@@ -98,7 +98,7 @@ def test_mistakes_are_one_line(
         ),
     ):
         assert main(["submit", *arguments, *tools.options]) == 2
-        assert capsys.readouterr().err.startswith(f"fglbench: {said}")
+        assert capsys.readouterr().err.startswith(f"fglbench: {message}")
 
 
 def test_a_zip_file_is_no_submission(
@@ -111,7 +111,7 @@ def test_a_zip_file_is_no_submission(
     assert capsys.readouterr().err == "fglbench: no folder at 'theirs.zip'; give a results folder or a submission\n"
 
 
-def test_limits_hold_for_what_a_board_needs() -> None:
+def test_limits_are_large_enough_for_a_board() -> None:
     """Fifty datasets, ten seeds and rows of the largest size fit many times."""
     widest = sum(rule.longest for rule in RULES.values())
     assert 50 * 10 * widest < listing.TOTAL_BYTES
@@ -220,7 +220,7 @@ def test_rows_at_its_own_tuned_settings_are_experiments_of_the_suite(packed: Any
     assert any("not an experiment of suite 'tiny'" in what for what in problems(out))
 
 
-def test_it_is_adopted_once_the_suite_has_the_settings(
+def test_a_tuned_submission_is_adopted_once_the_suite_has_the_settings(
     packed: Any, results: Path, suites: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     packed("fedprox")
