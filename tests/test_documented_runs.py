@@ -51,7 +51,7 @@ ELSEWHERE = {  # what is only parsed here, and the reason or the test that runs 
 }
 
 
-def others() -> list[str]:
+def other_commands() -> list[str]:
     """The commands of the pages that are not walked and that test_documents.py does not run."""
     lines = [line for place, line in blocks() if not place.startswith(WALKED)]
     return [line for line in dict.fromkeys(lines) if line not in cheap()]
@@ -59,13 +59,13 @@ def others() -> list[str]:
 
 def planned() -> list[str]:
     """Those to plan, and the whole ones in sentences of all pages."""
-    lines = [line for line in others() if line.split()[1] in PLANNED]
+    lines = [line for line in other_commands() if line.split()[1] in PLANNED]
     whole = [f"fglbench {line}" for _, line in inline() if re.match(rf"({'|'.join(PLANNED)}) -[ms] [a-z]", line)]
     return [line for line in dict.fromkeys([*lines, *whole]) if not re.search("my-|--record|--report|cuda", line)]
 
 
-def said(words: list[str]) -> str:
-    """What a command prints that is run in this process; it must end well."""
+def output_of(words: list[str]) -> str:
+    """The output of a command that runs in this process and must succeed."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         code = main(words)
@@ -82,7 +82,7 @@ def walk(page: str, *more: tuple[str, str]) -> dict[str, str]:
             for old, new in more:
                 typed = re.sub(old, new, typed)
             if typed:
-                printed[line] = said(shlex.split(typed)[1:])
+                printed[line] = output_of(shlex.split(typed)[1:])
     return printed
 
 
@@ -104,7 +104,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_command_is_planned_run_or_has_a_reason() -> None:
-    left = [line for line in others() if line.split()[1] not in (*PLANNED, *READING)]
+    left = [line for line in other_commands() if line.split()[1] not in (*PLANNED, *READING)]
     left = [line for line in left if line not in DATA]
     words = {" ".join(line.split()[1 : 3 if line.split()[1] == "data" else 2]) for line in left}
     assert words == set(ELSEWHERE)
@@ -116,21 +116,23 @@ def test_every_command_is_planned_run_or_has_a_reason() -> None:
     [pytest.param(line, marks=[pytest.mark.slow] * bool(number % 3)) for number, line in enumerate(planned())],
     ids=lambda line: line[9:],
 )
-def test_it_is_planned(line: str, here: Path) -> None:
+def test_a_command_is_planned(line: str, here: Path) -> None:
     words = shlex.split(line)[1:]
-    assert said(words if "--dry-run" in words else [*words, "--dry-run"])
+    assert output_of(words if "--dry-run" in words else [*words, "--dry-run"])
 
 
-@pytest.mark.parametrize("line", [line for line in others() if line.split()[1] in READING], ids=lambda line: line[9:])
-def test_it_reads_the_stored_rows(line: str, here: Path) -> None:
+@pytest.mark.parametrize(
+    "line", [line for line in other_commands() if line.split()[1] in READING], ids=lambda line: line[9:]
+)
+def test_a_command_reads_the_stored_rows(line: str, here: Path) -> None:
     (here / "results").symlink_to(ROOT / "results")
-    assert said(shlex.split(line)[1:])
+    assert output_of(shlex.split(line)[1:])
 
 
 @needs_cora
 @pytest.mark.parametrize("line", DATA, ids=lambda line: line[9:])
-def test_it_reads_data(line: str, here: Path) -> None:
-    assert line in others() and said(shlex.split(line)[1:])
+def test_a_command_reads_data(line: str, here: Path) -> None:
+    assert line in other_commands() and output_of(shlex.split(line)[1:])
 
 
 @needs_cora
@@ -144,8 +146,8 @@ def test_the_tutorial(here: Path) -> None:
         place = words.find(re.sub(NUMBER, "#", output))
         assert place >= 0, output
         before, numbers = words.count("#", 0, place), re.findall(NUMBER, output)
-        there = re.findall(NUMBER, printed)[before : before + len(numbers)]
-        pairs = [(float(one), float(other)) for one, other in zip(there, numbers, strict=True) if ":" not in one]
+        actual = re.findall(NUMBER, printed)[before : before + len(numbers)]
+        pairs = [(float(one), float(other)) for one, other in zip(actual, numbers, strict=True) if ":" not in one]
         assert all(one == pytest.approx(other, abs=0.3, rel=0.02) for one, other in pairs), output  # another processor
 
 
@@ -206,7 +208,7 @@ def test_contributing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for command in ("init -q", "config user.name x", "config user.email x@example.org"):
         subprocess.run(["git", *command.split()], check=True)
     plugin = " --plugin my_method.py"
-    said(["new", "method", "my-method"])
+    output_of(["new", "method", "my-method"])
     for words in (["add", "my_method.py"], ["commit", "-q", "-m", "Add my-method"]):
         subprocess.run(["git", *words], check=True)
     walk(

@@ -257,7 +257,7 @@ def write(method: str, lines: list[dict[str, str]]) -> None:
     for line in lines:
         key = method, line["case"]
         if key in old and old[key]["revision"] == line["revision"]:
-            assert not differences(old[key], line), told(old[key], line)
+            assert not differences(old[key], line), difference_message(old[key], line)
         kept[key] = old[key] if key in old and not differences(old[key], line) else line
     with GOLDEN.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, COLUMNS, lineterminator="\n", restval="")
@@ -320,7 +320,7 @@ def perturbed(federation: Federation, seed: int) -> Federation:
     return replace(federation, clients=[replace(c, graphs=[graph(g) for g in c.graphs]) for c in federation.clients])
 
 
-def told(wanted: dict[str, str], actual: dict[str, str]) -> str:
+def difference_message(wanted: dict[str, str], actual: dict[str, str]) -> str:
     changed = "; ".join(
         f"{name}: {actual.get(name, '')} instead of {wanted[name]}" for name in differences(wanted, actual)
     )
@@ -333,7 +333,9 @@ def compare(method: str, lines: list[dict[str, str]], update: bool) -> None:
     wanted = {case: line for (name, case), line in golden().items() if name == method}
     anew = "`pytest tests/test_golden.py -n 0 --update-golden` writes golden.csv anew"
     assert [line["case"] for line in sorted(lines, key=lambda line: line["case"])] == sorted(wanted), anew
-    wrong = [told(wanted[line["case"]], line) for line in lines if differences(wanted[line["case"]], line)]
+    wrong = [
+        difference_message(wanted[line["case"]], line) for line in lines if differences(wanted[line["case"]], line)
+    ]
     assert not wrong, "\n".join([*wrong, anew])
 
 
@@ -391,5 +393,5 @@ def test_partitions_and_splits_give_the_same_clients(update: bool) -> None:
     compare("partition", lines, update)
 
 
-def test_every_line_is_of_a_method_of_the_package() -> None:
+def test_every_golden_line_has_a_method_of_the_package() -> None:
     assert {method for method, _ in golden()} == {*built_in(METHODS), *OTHERS}

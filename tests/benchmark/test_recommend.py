@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ from fglbench.benchmark.runner.job import published_costs
 from fglbench.benchmark.suites.catalogue import catalogue
 from fglbench.benchmark.suites.published import published_tasks
 from fglbench.registry import UserError
-
-from .test_own_metric import write_clinics
 
 
 class Histories:
@@ -145,15 +142,6 @@ def test_published_costs_are_relative_and_none_if_unknown() -> None:
     costs = published_costs()
     assert costs.relative("fedavg", "fedavg") == 1 and (costs.relative("fedsage+", "fedavg") or 0) > 2
     assert costs.relative("no-such", "fedavg") is None
-
-
-@pytest.fixture
-def clinics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("FGLBENCH_OWN", "")
-    monkeypatch.setattr("fglbench.datasets.own_data._folders", {})
-    monkeypatch.chdir(tmp_path)
-    write_clinics(tmp_path / "clinics")
-    return tmp_path / "clinics"
 
 
 @pytest.mark.usefixtures("in_process")
