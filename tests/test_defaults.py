@@ -19,7 +19,7 @@ from fglbench.methods import METHODS
 from fglbench.registry import Spec, searched
 
 TABLE = Path(__file__).with_name("defaults.json")
-CLASSED = {kind: one for kind, one in REGISTRIES.items() if kind != "backbone"}
+CLASSED = {kind: registry for kind, registry in REGISTRIES.items() if kind != "backbone"}
 MODULES = ("fglbench.methods.", "fglbench.datasets.", "fglbench.benchmark.engine.")
 MESSAGE = "a default has changed: no row may change its meaning; `python tests/test_defaults.py` writes the table anew"
 
@@ -65,14 +65,18 @@ def training(name: str) -> dict[str, Any]:
 
 def defaults() -> dict[str, dict[str, Any]]:
     """Kind -> name -> defaults; specs that no registry has, such as methods' own encoders, by class."""
-    table = {kind: {name: field_defaults(one.cls(name)) for name in built_in(one)} for kind, one in REGISTRIES.items()}
-    registered = {TrainConfig} | {one.cls(name) for one in REGISTRIES.values() for name in one.names()}
+    table = {
+        kind: {name: field_defaults(registry.cls(name)) for name in built_in(registry)}
+        for kind, registry in REGISTRIES.items()
+    }
+    registered = {TrainConfig} | {registry.cls(name) for registry in REGISTRIES.values() for name in registry.names()}
     table |= {
-        f"flags of {kind}s": {name: flags(one.cls(name)) for name in built_in(one)} for kind, one in CLASSED.items()
+        f"flags of {kind}s": {name: flags(registry.cls(name)) for name in built_in(registry)}
+        for kind, registry in CLASSED.items()
     }
     table["training"] = {"": field_defaults(TrainConfig)}
     table["training of methods"] = {name: changed for name in built_in(METHODS) if (changed := training(name))}
-    table["tuned"] = {f"{kind} {name}": one for kind, name, one in tuned()}
+    table["tuned"] = {f"{kind} {name}": registry for kind, name, registry in tuned()}
     unregistered = {
         f"{cls.__module__}.{cls.__qualname__}".partition(".")[2]: cls for cls in specs() if cls not in registered
     }
@@ -83,7 +87,9 @@ def defaults() -> dict[str, dict[str, Any]]:
 def tuned() -> Iterator[tuple[str, str, dict[str, Any]]]:
     """The values that `fglbench tune` tries of each spec, by field: tuned settings were chosen among these."""
     classes = [("training", "", TrainConfig)]
-    classes += [(kind, name, one.cls(name)) for kind, one in REGISTRIES.items() for name in built_in(one)]
+    classes += [
+        (kind, name, registry.cls(name)) for kind, registry in REGISTRIES.items() for name in built_in(registry)
+    ]
     yield from ((kind, name, shown(tried)) for kind, name, cls in classes if (tried := searched(cls)))
 
 

@@ -96,7 +96,7 @@ def quoted(page: str) -> list[str]:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, in which commands run their rows in this process and find the real data."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("warnings.warn", lambda *_, **__: None)
@@ -116,7 +116,7 @@ def test_every_command_is_planned_run_or_has_a_reason() -> None:
     [pytest.param(line, marks=[pytest.mark.slow] * bool(number % 3)) for number, line in enumerate(planned())],
     ids=lambda line: line[9:],
 )
-def test_a_command_is_planned(line: str, here: Path) -> None:
+def test_a_command_is_planned(line: str, workdir: Path) -> None:
     words = shlex.split(line)[1:]
     assert output_of(words if "--dry-run" in words else [*words, "--dry-run"])
 
@@ -124,20 +124,20 @@ def test_a_command_is_planned(line: str, here: Path) -> None:
 @pytest.mark.parametrize(
     "line", [line for line in other_commands() if line.split()[1] in READING], ids=lambda line: line[9:]
 )
-def test_a_command_reads_the_stored_rows(line: str, here: Path) -> None:
-    (here / "results").symlink_to(ROOT / "results")
+def test_a_command_reads_the_stored_rows(line: str, workdir: Path) -> None:
+    (workdir / "results").symlink_to(ROOT / "results")
     assert output_of(shlex.split(line)[1:])
 
 
 @needs_cora
 @pytest.mark.parametrize("line", DATA, ids=lambda line: line[9:])
-def test_a_command_reads_data(line: str, here: Path) -> None:
+def test_a_command_reads_data(line: str, workdir: Path) -> None:
     assert line in other_commands() and output_of(shlex.split(line)[1:])
 
 
 @needs_cora
 @pytest.mark.usefixtures("in_process")
-def test_the_tutorial(here: Path) -> None:
+def test_the_tutorial(workdir: Path) -> None:
     printed = " ".join(" ".join(walk("docs/tutorial.md").values()).split())
     outputs = [" ".join(output.split()) for output in quoted("docs/tutorial.md") if "import" not in output]
     assert len(outputs) == 2
@@ -153,12 +153,12 @@ def test_the_tutorial(here: Path) -> None:
 
 @needs_cora
 @pytest.mark.usefixtures("registries", "in_process")
-def test_the_readme(here: Path) -> None:
-    (here / "FOLDER").mkdir()
+def test_the_readme(workdir: Path) -> None:
+    (workdir / "FOLDER").mkdir()
     nodes, edges = quoted("docs/own-data.md")[:2]
-    (here / "FOLDER" / "nodes.csv").write_text(nodes)
-    (here / "FOLDER" / "edges.csv").write_text(edges)
-    (here / "results").symlink_to(ROOT / "results")
+    (workdir / "FOLDER" / "nodes.csv").write_text(nodes)
+    (workdir / "FOLDER" / "edges.csv").write_text(edges)
+    (workdir / "results").symlink_to(ROOT / "results")
     few = (r"(fglbench run --quick) (--results)", r"\1 -m fedavg,fedprox,local -d cora \2")
     short = (r"(fglbench run .*)", rf"\1 {SHORT}")
     plain = (r"fglbench new method my-method --torch.*", "")
@@ -168,19 +168,19 @@ def test_the_readme(here: Path) -> None:
 
 
 @pytest.mark.usefixtures("registries", "in_process")
-def test_own_data(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_data(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fglbench.datasets.own_data._folders", {})
-    (here / "villages").mkdir()
+    (workdir / "villages").mkdir()
     nodes, edges = quoted("docs/own-data.md")[:2]
-    (here / "villages" / "nodes.csv").write_text(nodes)
-    (here / "villages" / "edges.csv").write_text(edges)
+    (workdir / "villages" / "nodes.csv").write_text(nodes)
+    (workdir / "villages" / "edges.csv").write_text(edges)
     monkeypatch.setenv("FGLBENCH_OWN", "villages")
     walk("docs/own-data.md")
 
 
 @needs_cora
 @pytest.mark.usefixtures("registries", "in_process")
-def test_plug_ins(here: Path) -> None:
+def test_plug_ins(workdir: Path) -> None:
     """From a template to rows; the package of the page is tested in tests/benchmark/test_plugins.py."""
     walk("docs/plug-ins.md", (r"fglbench (check shores|run -m slow-avg).*", ""), (r"(fglbench run .*)", rf"\1 {SHORT}"))
     assert set(fglbench.load_results("runs")["partition"]) == {"my-cut"}
@@ -188,9 +188,9 @@ def test_plug_ins(here: Path) -> None:
 
 @needs_cora
 @pytest.mark.usefixtures("registries", "in_process")
-def test_extending(here: Path) -> None:
+def test_extending(workdir: Path) -> None:
     text = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-    (here / "parts.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.S)))
+    (workdir / "parts.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.S)))
     walk("docs/extending.md", (r"(fglbench run .*)", rf"\1 {SHORT}"))
     (row,) = fglbench.load_results("runs").to_dict("records")
     assert (row["dataset"], row["partition"], row["split"], row["backbone"]) == (
@@ -201,7 +201,7 @@ def test_extending(here: Path) -> None:
 
 @needs_cora
 @pytest.mark.usefixtures("registries", "in_process")
-def test_contributing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contributing(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The way of a method outside of the package: no --into, and --plugin, as the page says."""
     # The checkout of this test may have changes, and then no row is taken.
     monkeypatch.setattr(supervisor, "stamped", committed)
@@ -217,7 +217,7 @@ def test_contributing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (r"(fglbench compete .*)", r"\1 --dry-run"),
         (r"(fglbench (?:check|run|submit) .*)", rf"\1{plugin}"),
     )
-    assert (here / "results" / "submissions" / "my-method" / "quick" / "my-method.csv").is_file()
+    assert (workdir / "results" / "submissions" / "my-method" / "quick" / "my-method.csv").is_file()
 
 
 def committed(threads: int, submitter: str, device: str = "cpu") -> tuple[dict[str, Any], dict[str, Any]]:

@@ -45,19 +45,19 @@ def test_a_failed_write_leaves_the_old_content(tmp_path: Path, monkeypatch: pyte
 def test_content_and_folder_are_synced_before_the_write_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done: list[str] = []
+    events: list[str] = []
     sync, replace = os.fsync, os.replace
 
     def watched(handle: int) -> None:
-        done.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
+        events.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
         sync(handle)
 
     monkeypatch.setattr(os, "fsync", watched)
-    monkeypatch.setattr(os, "replace", lambda *paths: (done.append("replace"), replace(*paths)))
+    monkeypatch.setattr(os, "replace", lambda *paths: (events.append("replace"), replace(*paths)))
     write_atomically(tmp_path / "file", b"x")
-    assert done == ["file", "replace", "folder"]
+    assert events == ["file", "replace", "folder"]
     content.write({"label": np.arange(3)}, tmp_path / "data.npz")
-    assert done == ["file", "replace", "folder"] * 2
+    assert events == ["file", "replace", "folder"] * 2
     assert content.read(tmp_path / "data.npz")["label"].tolist() == [0, 1, 2]
 
 

@@ -1,8 +1,8 @@
 """Golden runs: the numbers of every method on small federations, the keys of all rows, and partition hashes, pinned.
 
 A number of a method changes only together with its `revision`. Keys and partition hashes never change.
-`pytest tests/test_golden.py -n 0 --update-golden` writes golden.csv anew. It refuses a run whose numbers changed while
-its revision did not; to accept those too (a case of this file changed, say) delete their lines first.
+`pytest tests/test_golden.py -n 0 --update-golden` rewrites golden.csv. It refuses a run whose numbers changed while its
+revision did not; to accept those too (for example after a change of a case of this file) delete their lines first.
 
 Another processor sums in another order, so messages are not hashed: of those of each step the file has the 2-norm and
 the product with a fixed vector. Numbers are equal if they differ by at most their line's tolerance, relative to their
@@ -109,7 +109,7 @@ CASES = (
 
 
 def cases(name: str) -> Iterator[Case]:
-    """All that a method is tried on: every federation, on the first one also each of its options."""
+    """All cases of a method: every federation, on the first one also each option of the method."""
     cls = METHODS.cls(name)
     small = tuple(SMALL.get(name, {}).items())
     applied = [replace(case, params=small, config=case.config | CALM.get(name, {})) for case in CASES]
@@ -348,7 +348,7 @@ def update(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.mark.parametrize("name", METHODS.names())
-def test_a_method_gives_the_numbers_of_its_revision(
+def test_a_method_has_the_numbers_of_its_revision(
     name: str, federations: dict[str, Federation], update: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = []
@@ -361,7 +361,7 @@ def test_a_method_gives_the_numbers_of_its_revision(
 
 
 def test_the_keys_of_all_rows_are_the_hashes_of_their_columns(update: bool) -> None:
-    """Of the rows on the boards and of the trials; a key is a hash of what its row says of its experiment."""
+    """Rows of the boards and of the trials; a key is a hash of the columns of the experiment."""
     lines = []
     for folder in ("", "tuning"):
         rows = Store(RESULTS / folder).rows()

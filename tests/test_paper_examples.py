@@ -49,9 +49,9 @@ def uploads(method: Any, federation: Federation) -> list[dict[str, torch.Tensor]
     simulation, _ = set_up(federation, method, BACKBONE, CONFIG, 0)
     models: list[dict[str, torch.Tensor]] = []
 
-    def spy(server: Any, given: Any) -> Any:
-        models.append({name: value.clone() for name, value in given["model"].items()})
-        return method.server(server, given)
+    def spy(server: Any, tree: Any) -> Any:
+        models.append({name: value.clone() for name, value in tree["model"].items()})
+        return method.server(server, tree)
 
     for number in range(1, ROUNDS + 1):
         simulation.round(Phase((Step(method.client, spy),), 1), number)

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -26,6 +25,8 @@ from fglbench.benchmark.suites.select import Request, select
 from fglbench.datasets.sources import cache_file
 from fglbench.registry import UserError
 
+from .test_signals import wait_until
+
 TROUBLES = str(Path(__file__).with_name("troubles.py"))
 SHIPPED = str(Path(__file__).with_name("shipped.py"))
 
@@ -37,8 +38,8 @@ def command(suite, results, backend, *more):
         "from fglbench.benchmark.cli import main; sys.exit(main())"
     )
     chosen = [f"--{name}={value}" for name, value in backend.items()]
-    given = ["run", "-s", suite, "--results", str(results), "--plugin", TROUBLES, *chosen, *more]
-    return [sys.executable, "-c", code, *given]
+    arguments = ["run", "-s", suite, "--results", str(results), "--plugin", TROUBLES, *chosen, *more]
+    return [sys.executable, "-c", code, *arguments]
 
 
 @pytest.fixture(scope="module")
@@ -414,13 +415,3 @@ def test_nodes_of_other_versions_are_one_line(suite, cluster, mark, tmp_path, mo
         assert "no node of the Ray cluster has taken a worker" in refused(suite, tmp_path, **chosen)
     assert "no node of the Ray cluster has 64 CPUs" in refused(suite, tmp_path, **chosen, threads=64)
     assert not ray.is_initialized()
-
-
-# -- waiting ---------------------------------------------------------------------------------------------------------
-
-
-def wait_until(true, what, seconds=120.0):
-    begun = time.monotonic()
-    while not true():
-        assert time.monotonic() - begun < seconds, f"no {what}"
-        time.sleep(0.2)

@@ -206,5 +206,5 @@ def board_of(rows: Any) -> Board:
     from fglbench.benchmark.store.schema import Row
     from fglbench.report.loading import frame
 
-    given = [{name: value for name, value in row.items() if value == value} for row in rows.to_dict("records")]
-    return Board.build("node", frame(Row.model_validate(row) for row in given))
+    values = [{name: value for name, value in row.items() if value == value} for row in rows.to_dict("records")]
+    return Board.build("node", frame(Row.model_validate(row) for row in values))

@@ -46,8 +46,8 @@ def test_average_precision_and_area_are_those_of_each_class_against_the_others(c
     area = target.by_class(logits, "test", "roc_auc")
     chance = logits.double().softmax(1).numpy()
     for client in (0, 1):
-        mine = (owner == client).numpy()
-        truth, chances = label.numpy()[mine], chance[mine]
+        rows = (owner == client).numpy()
+        truth, chances = label.numpy()[rows], chance[rows]
         wanted = [1] if classes == 2 else range(3)
         assert float(precision[client]) == pytest.approx(np.mean([by_hand(truth == c, chances[:, c]) for c in wanted]))
         pairs = [

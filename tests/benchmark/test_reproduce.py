@@ -40,11 +40,11 @@ def seed_keys(name: str, reading: str) -> dict[str, list[tuple[int, str]]]:
 
 
 @pytest.mark.parametrize("name", tables())
-def test_every_figure_has_its_cells_and_every_cell_its_figure(name):
+def test_every_figure_has_cells_and_every_cell_a_figure(name):
     paper, table = tables()[name]
     used: set[str] = set()
-    base, *others = paper.readings_of(table)
-    for reading in (base, *others):
+    base, *other_readings = paper.readings_of(table)
+    for reading in (base, *other_readings):
         counts = set()
         for where, runs in seed_keys(name, reading.id).items():
             assert sorted(seed for seed, _ in runs) == list(range(len(runs))), (where, reading.id)  # one cell per seed
@@ -60,9 +60,9 @@ def test_every_figure_has_its_cells_and_every_cell_its_figure(name):
 def test_every_reading_has_cells_in_some_table():
     """Cells that the base lacks, unless the reading scores another round of the base's runs."""
     for name, (paper, table) in tables().items():
-        base, *others = paper.readings_of(table)
-        same_paper = [other for other, (its, _) in tables().items() if its is paper]
-        for reading in others:
+        base, *other_readings = paper.readings_of(table)
+        same_paper = [other for other, (its_paper, _) in tables().items() if its_paper is paper]
+        for reading in other_readings:
             places = [name] if reading in table.readings else same_paper
             base_keys, reading_keys = (
                 {key for place in places for pairs in seed_keys(place, each).values() for _, key in pairs}
@@ -71,14 +71,14 @@ def test_every_reading_has_cells_in_some_table():
             assert reading_keys - base_keys or reading.round != base.round, (paper.name, reading.id)
 
 
-def test_suites_of_papers_are_no_boards():
+def test_suites_of_papers_are_not_boards():
     assert set(tables()) <= set(suite_names())
     assert not {suite.name for suite in leaderboard_suites()} & set(tables())
     named = {name for name in suite_names() if name.split("-")[0] in {"fgssl", "fedgl", "fclg", "fedomd", "fedgkc"}}
     assert named == set(tables())
 
 
-def test_protocols_hold_in_the_cells():
+def test_cells_have_the_protocols_of_the_papers():
     """The settings that the papers state, read from the cells."""
     for cell in cells("fgssl-table1"):
         training = cell.training
@@ -156,12 +156,12 @@ def test_a_dry_run_without_a_name_gives_the_cost_of_each_table(capsys, tmp_path)
     assert main(["reproduce", "--dry-run", "--seeds", "3", "--results", str(tmp_path)]) == 0
     lines = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()[1:-1]}
     assert set(lines) == set(tables())
-    asked = [cell for cell in cells("fedgl-table2") if cell.seed < 3]
+    selected = [cell for cell in cells("fedgl-table2") if cell.seed < 3]
     known = [cell for cell in fedavg_cells if cell.seed == 1]
     assert len(known) == 1  # the cell that the two rows can judge
-    assert lines["fedgl-table2"] == ["1", "20", "1", "0.5", str(len(asked) - 3)]
-    asked = [cell for cell in cells("fgssl-table3") if cell.seed < 3]
-    assert lines["fgssl-table3"] == ["0", "24", "0", "0.0", str(len(asked))]
+    assert lines["fedgl-table2"] == ["1", "20", "1", "0.5", str(len(selected) - 3)]
+    selected = [cell for cell in cells("fgssl-table3") if cell.seed < 3]
+    assert lines["fgssl-table3"] == ["0", "24", "0", "0.0", str(len(selected))]
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_joined_sets_are_available_if_each_is(available, tmp_path, registries):
     plan, missing = with_data(make_plan(select(Request(suites=(str(path),))), Store(tmp_path / "results")))
     assert loaded == ["a", "b"]
     assert len(plan.items) == available
-    assert [str(one) for one in missing] == ([] if available else ["dataset 'b' is unavailable (1 run left out)"])
+    assert [str(error) for error in missing] == ([] if available else ["dataset 'b' is unavailable (1 run left out)"])
 
 
 @pytest.fixture
@@ -98,8 +98,8 @@ def test_missing_data_leaves_no_row_unless_requested(half, tmp_path):
     store, request = Store(tmp_path / "results"), Request(suites=(half,))
     plan, missing = with_data(make_plan(select(request), store))
     assert {item.cell.dataset.name for item in plan.items} == {"csbm"}
-    told = "dataset 'nowhere' is unavailable (cache: none in /home/me) (4 runs left out)"
-    assert [str(one) for one in missing] == [told]
+    message = "dataset 'nowhere' is unavailable (cache: none in /home/me) (4 runs left out)"
+    assert [str(error) for error in missing] == [message]
     assert store.rows() == []
 
     record_missing(missing, store)
@@ -140,13 +140,13 @@ def test_a_cell_claimed_by_another_run_is_left_to_it(suite, tmp_path):
     (name, cell), *_ = select(Request(suites=(suite,), methods=("fedavg",), seeds=(0,)))
     store.prepare([name])
     claim = store.claim(name, cell.key)
-    theirs = cell.row(name, status="ok", score=0.125, started="2026", environment="theirs")
+    other_row = cell.row(name, status="ok", score=0.125, started="2026", environment="theirs")
 
     class Other(Observer):
         def finished(self, item, row, *, elsewhere):
             events.append((item.cell.method.name, elsewhere))
             if item.cell.method.name == "local":  # ours is done: now the other run finishes its own
-                store.append(theirs)
+                store.append(other_row)
                 store.unclaim(claim)
 
     events = []

@@ -240,16 +240,16 @@ def test_settings_reach_every_part_that_has_them(suite_file):
         assert cell.key != before.key
 
 
-def test_former_names_of_settings_are_taken_and_written(suite_file):
+def test_former_names_of_settings_are_accepted_and_written(suite_file):
     former = {"select": "last", "model": "personal", "data": "global"}
-    given = {"select_by": "last", "score_model": "personal", "score_on": "global"}
+    current = {"select_by": "last", "score_model": "personal", "score_on": "global"}
     old, new = (
-        chosen(suite_file, settings=[f"training.{k}={v}" for k, v in names.items()]) for names in (former, given)
+        chosen(suite_file, settings=[f"training.{k}={v}" for k, v in names.items()]) for names in (former, current)
     )
     assert old == new and {cell.training.score_on for _, cell in new} == {"global"}
     for _, cell in new:
         written = cell.training.params()
-        assert former.items() <= written.items() and not given.keys() & written.keys()
+        assert former.items() <= written.items() and not current.keys() & written.keys()
         assert type(cell.training)(**written) == cell.training
 
 

@@ -82,11 +82,13 @@ def test_untuned_methods_are_named_on_one_short_line(tuned, monkeypatch, capsys)
     values["cross"]["methods"] = [{"name": name, "params": "tuned"} for name in names]
     values["cross"]["datasets"] = [values["cross"]["datasets"], "cora", "citeseer", "pubmed", "actor"]
     tuned.write_text(yaml.safe_dump(values))
-    told = "no tuned settings of fedprox, moon, fedgta and 3 more on cora, citeseer, pubmed and 2 more; `fglbench tune"
+    message = (
+        "no tuned settings of fedprox, moon, fedgta and 3 more on cora, citeseer, pubmed and 2 more; `fglbench tune"
+    )
     for command in (["run", "--dry-run"], ["status"]):
         assert main([*command, "-s", str(tuned), "--results", str(tuned.parent)]) == 0
         out, err = capsys.readouterr()
-        assert (out + err).count(f"suite 'tiny': {told} -s tiny` makes them") == 1
+        assert (out + err).count(f"suite 'tiny': {message} -s tiny` makes them") == 1
         assert (out + err).count("no tuned settings") == 1
     monkeypatch.setattr(suitefile, "FOLDER", tuned.parent)
     claims.cells_of.cache_clear()

@@ -179,9 +179,9 @@ def test_agrees_with_dgl(name: str, extra: dict[str, Any], sparse: bool, layers:
             assert grad is not None and parameter.grad is not None
             torch.testing.assert_close(grad[k], parameter.grad.reshape(grad[k].shape))
         # Weights that DGL stores transposed or split: the sum of squares of all gradients settles them.
-        mine = sum(value.grad[k].square().sum() for value in params.values())  # type: ignore[index]
+        ours = sum(value.grad[k].square().sum() for value in params.values())  # type: ignore[index]
         theirs = sum(p.grad.square().sum() for p in module.parameters() if p.grad is not None)
-        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(REFERENCES))
@@ -203,10 +203,10 @@ def test_shared_parameters_equal_copies(name: str, federation: Make) -> None:
     """A model whose client axis is expanded takes the one-product path; copies take the client-by-client one."""
     clients = federation().clients
     backbone = BACKBONES.build(name, {"hidden": H})
-    one = backbone.init(stream(0, "test"), D, C)
+    single = backbone.init(stream(0, "test"), D, C)
     batch = collate(clients)  # type: ignore[arg-type]
-    shared = backbone.forward({n: v.expand(3, *v.shape) for n, v in one.items()}, batch).logits
-    copies = backbone.forward({n: v.expand(3, *v.shape).clone() for n, v in one.items()}, batch).logits
+    shared = backbone.forward({n: v.expand(3, *v.shape) for n, v in single.items()}, batch).logits
+    copies = backbone.forward({n: v.expand(3, *v.shape).clone() for n, v in single.items()}, batch).logits
     torch.testing.assert_close(shared, copies)
 
 
@@ -270,7 +270,7 @@ def test_newton_keeps_directions_and_maps_singular_values(shape: tuple[int, int]
     torch.testing.assert_close(actual, u @ torch.diag(torch.tensor(size, dtype=s.dtype)) @ v, rtol=1e-5, atol=1e-6)
     if iterations == 8:
         zeros = 1 if shape[0] >= shape[1] else 0  # centred rows are orthogonal to the vector of ones
-        assert all(abs(one - 1) < 1e-3 for one in size[: len(size) - zeros])
+        assert all(abs(value - 1) < 1e-3 for value in size[: len(size) - zeros])
 
 
 @pytest.mark.parametrize("layers", [1, 2, 4, 6])
@@ -287,16 +287,16 @@ def test_agrees_with_dgl_orthogonal(layers: int, federation: Make) -> None:
     for k, (client, rows, pulled) in enumerate(
         zip(clients, logits.split(batch.sizes), pull.split(batch.sizes), strict=True)
     ):
-        mine = {name: value[k].detach().requires_grad_() for name, value in params.items()}
+        model = {name: value[k].detach().requires_grad_() for name, value in params.items()}
         graph, h = dgl.add_self_loop(client.graph), client.feat.to_dense()  # type: ignore[union-attr]
         for i in range(layers):
-            weight = mine[f"{i}.weight"]
+            weight = model[f"{i}.weight"]
             if 0 < i < layers - 1:
                 weight = newton(0.7 * weight + 0.3 * torch.eye(8), 4)
             conv = dgl.nn.GraphConv(*weight.shape, norm="both", weight=False, bias=False)
-            h = conv(graph, torch.relu(h) if i else h, weight=weight) + mine.get(f"{i}.bias", 0)
+            h = conv(graph, torch.relu(h) if i else h, weight=weight) + model.get(f"{i}.bias", 0)
         torch.testing.assert_close(rows, h)
-        for name, grad in zip(mine, torch.autograd.grad((h * pulled).sum(), list(mine.values())), strict=True):
+        for name, grad in zip(model, torch.autograd.grad((h * pulled).sum(), list(model.values())), strict=True):
             torch.testing.assert_close(grads[name][k], grad)
 
 

@@ -139,28 +139,28 @@ def test_the_stacked_optimiser_equals_one_optimiser_per_client(case: dict[str, A
     singles = [[stack[n][k].clone().requires_grad_(True) for n in stack] for k in range(3)]
     kind = torch.optim.Adam if config.optimiser == "adam" else torch.optim.SGD
     extra = {} if config.optimiser == "adam" else {"momentum": config.momentum}
-    theirs = [kind(params, config.lr, weight_decay=config.weight_decay, **extra) for params in singles]
-    mine = StackedOptimiser(config)
+    references = [kind(params, config.lr, weight_decay=config.weight_decay, **extra) for params in singles]
+    stacked = StackedOptimiser(config)
     if uneven:  # client 1 has made two steps before the others start
         for _ in range(2):
             grads = {"a": torch.randn(1, 4, 2), "b": torch.randn(1, 5)}
             part, tensors = StackedOptimiser(config), {n: v[1:2].clone() for n, v in stack.items()}
-            if mine.state:
-                part.state = {n: {s: v[1:2].clone() for s, v in slots.items()} for n, slots in mine.state.items()}
-                part.steps = {n: v[1:2].clone() for n, v in mine.steps.items()}
+            if stacked.state:
+                part.state = {n: {s: v[1:2].clone() for s, v in slots.items()} for n, slots in stacked.state.items()}
+                part.steps = {n: v[1:2].clone() for n, v in stacked.steps.items()}
             part.step(tensors, grads)
             for n in stack:
                 stack[n][1] = tensors[n][0]
-                slots = mine.state.setdefault(n, {s: torch.zeros_like(stack[n]) for s in part.state[n]})
+                slots = stacked.state.setdefault(n, {s: torch.zeros_like(stack[n]) for s in part.state[n]})
                 for s in slots:
                     slots[s][1] = part.state[n][s][0]
-                mine.steps.setdefault(n, torch.zeros(3))[1] = part.steps[n][0]
-            step(theirs[1], singles[1], [grads["a"][0], grads["b"][0]], config.grad_clip)
+                stacked.steps.setdefault(n, torch.zeros(3))[1] = part.steps[n][0]
+            step(references[1], singles[1], [grads["a"][0], grads["b"][0]], config.grad_clip)
     for _ in range(4):
         grads = {"a": torch.randn(3, 4, 2), "b": torch.randn(3, 5)}
-        mine.step(stack, grads)
+        stacked.step(stack, grads)
         for k in range(3):
-            step(theirs[k], singles[k], [grads["a"][k], grads["b"][k]], config.grad_clip)
+            step(references[k], singles[k], [grads["a"][k], grads["b"][k]], config.grad_clip)
     for k in range(3):
         torch.testing.assert_close([stack["a"][k], stack["b"][k]], [v.detach() for v in singles[k]])
 
@@ -182,10 +182,10 @@ def test_a_gradient_may_be_a_view_of_any_strides(case: dict[str, Any]) -> None:
     views = [torch.randn(3, 9, 2)[:, 2:6], torch.randn(3, 2, 4).transpose(1, 2), torch.randn(3, 1, 1).expand(3, 4, 2)]
     assert not any(view.is_contiguous() for view in views)
     strided, dense = {"w": start.clone()}, {"w": start.clone()}
-    mine, other = StackedOptimiser(config), StackedOptimiser(config)
+    strided_optimiser, dense_optimiser = StackedOptimiser(config), StackedOptimiser(config)
     for view in views:
-        mine.step(strided, {"w": view})
-        other.step(dense, {"w": torch.tensor(view.tolist())})
+        strided_optimiser.step(strided, {"w": view})
+        dense_optimiser.step(dense, {"w": torch.tensor(view.tolist())})
         torch.testing.assert_close(strided["w"], dense["w"], rtol=0, atol=0)
 
 

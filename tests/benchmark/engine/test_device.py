@@ -67,7 +67,7 @@ def test_every_method_runs_on_a_device(name: str, at_hand: Any, monkeypatch: pyt
 @pytest.mark.parametrize("which", ["one architecture", pytest.param("overlapping clients", marks=pytest.mark.slow)])
 def test_every_backbone_and_option_of_training(which: str, backbone: Backbone, at_hand: Any) -> None:
     """With half of the clients in each round, clipped gradients, and every model on every data."""
-    trial = next(one for one in trials() if one.name == which)
+    trial = next(candidate for candidate in trials() if candidate.name == which)
     config = trial.config.model_copy(update={"participation": 0.5, "grad_clip": 1.0, "keep_optimiser": True})
     cpu = train(trial.federation, METHODS.build("fedprox"), (backbone,), config, 0)
     with at_hand() as device:
@@ -82,7 +82,7 @@ def test_tensors_are_made_on_the_device(far: torch.device) -> None:
     with on(far):
         tensors = [torch.zeros(2), torch.tensor([1.0]), torch.arange(3), torch.from_numpy(np.ones(2)), torch.eye(2)]
         tensors += [torch.rand(4, generator=source), torch.empty(3).uniform_(generator=source), placed(wanted)]
-        assert {one.device for one in tensors} == {far}
+        assert {tensor.device for tensor in tensors} == {far}
         assert {here(), torch.zeros(1, device=HOST).device} == {far, HOST}
         np.testing.assert_array_equal(tensors[5].numpy(), wanted.numpy())  # the host's draw, and read back
         with on_host():

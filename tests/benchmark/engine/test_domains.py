@@ -54,7 +54,7 @@ def test_one_client_of_a_domain_equals_local_training() -> None:
         torch.testing.assert_close(together.client_batches[0].params[n], value)
 
 
-def test_who_waits_keeps_the_layers_that_it_had() -> None:
+def test_an_idle_client_keeps_its_local_layers() -> None:
     simulation = after(0, "fedavg", participation=0.4)  # one of three a round
     (phase,) = simulation.method.phases(simulation.config)
     (clients,) = simulation.client_batches
@@ -62,13 +62,13 @@ def test_who_waits_keeps_the_layers_that_it_had() -> None:
     seen = set()
     for number in range(1, 7):
         simulation.round(phase, number)
-        (who,) = simulation.server.participants
-        seen.add(who)
+        (participant,) = simulation.server.participants
+        seen.add(participant)
         for n, value in at_home(clients.params).items():
             for k in range(3):
                 moved = not torch.equal(value[k], before[n][k])
-                assert k == who or not moved
-        assert any(not torch.equal(at_home(clients.params)[n][who], before[n][who]) for n in before)
+                assert k == participant or not moved
+        assert any(not torch.equal(at_home(clients.params)[n][participant], before[n][participant]) for n in before)
         (shown,) = simulation.personal_models() or ()
         before = {n: v.clone() for n, v in at_home(clients.params).items()}
         assert all(torch.equal(shown[n], value) for n, value in before.items())

@@ -77,10 +77,10 @@ def test_edge_kernels_and_gradients() -> None:
     results = []
     for kernels, device in ((CPU, HOST), (GPU, gpu())):
         with on(device):
-            inputs = [one.to(device).requires_grad_() for one in (wide, weight)]
+            inputs = [tensor.to(device).requires_grad_() for tensor in (wide, weight)]
             value = kernels.u_mul_e_sum(graph, *inputs)
             grads = torch.autograd.grad((value * pull.to(device)).sum(), inputs)
-        results.append([one.detach().cpu() for one in (value, *grads)])
+        results.append([tensor.detach().cpu() for tensor in (value, *grads)])
     for host, device in zip(*results, strict=True):
         torch.testing.assert_close(device, host)
 

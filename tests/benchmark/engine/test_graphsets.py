@@ -119,26 +119,26 @@ def test_an_inactive_client_keeps_its_parameters_and_steps(config: dict[str, Any
     torch.manual_seed(0)
     settings = TrainConfig(lr=0.1, weight_decay=0.1, **config)
     params = {"w": torch.randn(3, 2, 4), "b": torch.randn(3, 4)}
-    mine = {name: value.clone() for name, value in params.items()}
-    theirs = [{name: nn.Parameter(value[k].clone()) for name, value in params.items()} for k in range(3)]
+    stacked = {name: value.clone() for name, value in params.items()}
+    references = [{name: nn.Parameter(value[k].clone()) for name, value in params.items()} for k in range(3)]
     options: dict[str, Any] = {"lr": 0.1, "weight_decay": 0.1}
     single = [
         torch.optim.Adam(parameters.values(), **options)
         if settings.optimiser == "adam"
         else torch.optim.SGD(parameters.values(), momentum=settings.momentum, **options)
-        for parameters in theirs
+        for parameters in references
     ]
     optimiser = StackedOptimiser(settings)
     for active in ([0, 2], None, [1], [0, 1], None):
         grads = {name: torch.randn_like(value) for name, value in params.items()}
-        optimiser.step(mine, grads, active)
+        optimiser.step(stacked, grads, active)
         for k in range(3) if active is None else active:
-            for name, parameter in theirs[k].items():
+            for name, parameter in references[k].items():
                 parameter.grad = grads[name][k].clone()
             single[k].step()
     for k in range(3):
-        for name, parameter in theirs[k].items():
-            torch.testing.assert_close(mine[name][k], parameter.detach())
+        for name, parameter in references[k].items():
+            torch.testing.assert_close(stacked[name][k], parameter.detach())
     assert optimiser.steps["w"].tolist() == [4, 4, 3]
 
 

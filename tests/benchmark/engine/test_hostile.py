@@ -137,8 +137,8 @@ def test_the_server_gets_the_result_of_the_rule_under_attack(rule: str) -> None:
             factor = np.minimum(1, np.median(norms[counted]) / np.maximum(norms, 1e-30))[:, None]
             wanted = down + factor * (sent - down)
         else:
-            one = RULES[rule](torch.from_numpy(sent[counted]), 0 if "krum" in rule else 1).numpy()
-            wanted = np.repeat(one[None], 4, 0)
+            result = RULES[rule](torch.from_numpy(sent[counted]), 0 if "krum" in rule else 1).numpy()
+            wanted = np.repeat(result[None], 4, 0)
         np.testing.assert_allclose(handed, wanted, atol=1e-5)
 
 

@@ -69,9 +69,9 @@ def test_an_mlp_starts_like_linear_layers_of_torch() -> None:
         is_uniform(params[f"{i}.weight"], 1 / sqrt(n_in))
         is_uniform(params[f"{i}.bias"], 1 / sqrt(n_in))
         torch.manual_seed(0)
-        theirs = torch.nn.Linear(n_in, n_out)
+        linear = torch.nn.Linear(n_in, n_out)
         ours = params[f"{i}.weight"].abs().max()
-        assert float(ours) == pytest.approx(float(theirs.weight.detach().abs().max()), rel=0.01)
+        assert float(ours) == pytest.approx(float(linear.weight.detach().abs().max()), rel=0.01)
 
 
 def linear_fans(extra: int) -> dict[str, int]:

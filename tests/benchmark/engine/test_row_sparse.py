@@ -122,11 +122,11 @@ def test_results_do_not_depend_on_the_client_batch_size(
     monkeypatch.setattr(lazy, "FEW", few)
     monkeypatch.setattr(payload, "LARGE", 0)
     world = narrow(federation)
-    one = run(world, size=5)
+    single = run(world, size=5)
     for size in (1, 2, 3):
         many = run(world, size=size)
-        torch.testing.assert_close(many.server.state, one.server.state, rtol=1e-5, atol=1e-6)
-        assert many.upload_bytes == one.upload_bytes
+        torch.testing.assert_close(many.server.state, single.server.state, rtol=1e-5, atol=1e-6)
+        assert many.upload_bytes == single.upload_bytes
 
 
 def test_reading_weights_between_rounds_changes_nothing(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,10 +234,10 @@ def test_weighted_sums(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(merged["model"], Lazy) and merged["model"].shape == plain.shape
         torch.testing.assert_close(average(merged, share)["model"], expected)
         assert torch.equal(whole(merged["model"]), plain)
-    by_rows, one, _ = weights()
-    torch.testing.assert_close(average({"w": by_rows}, share[:3])["w"], torch.tensordot(share[:3], one, 1))
+    by_rows, plain_weights, _ = weights()
+    torch.testing.assert_close(average({"w": by_rows}, share[:3])["w"], torch.tensordot(share[:3], plain_weights, 1))
     mixed = torch.rand(3, 3)
-    torch.testing.assert_close(average({"w": weights()[0]}, mixed)["w"], torch.tensordot(mixed, one, 1))
+    torch.testing.assert_close(average({"w": weights()[0]}, mixed)["w"], torch.tensordot(mixed, plain_weights, 1))
 
 
 def test_sums_over_few_clients_stay_by_rows() -> None:

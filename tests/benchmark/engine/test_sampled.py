@@ -55,10 +55,10 @@ def params_of(simulation: Simulation) -> dict[str, torch.Tensor]:
 
 
 def assert_equal_params(first: Simulation, second: Simulation, tolerance: float = 1e-5) -> None:
-    one, other = params_of(first), params_of(second)
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        torch.testing.assert_close(value, other[name], rtol=tolerance, atol=tolerance)
+    params, other_params = params_of(first), params_of(second)
+    assert params.keys() == other_params.keys()
+    for name, value in params.items():
+        torch.testing.assert_close(value, other_params[name], rtol=tolerance, atol=tolerance)
 
 
 SGD = {"optimiser": "sgd", "lr": 0.1, "rounds": 2, "local_epochs": 2}

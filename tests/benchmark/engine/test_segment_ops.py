@@ -47,8 +47,8 @@ def test_segment_add() -> None:
     expected = rows + torch.cat([bias[k].expand(n, 2) for k, n in enumerate(SIZES)])
     torch.testing.assert_close(out, expected)
     pull = torch.randn(8, 2)
-    mine = torch.autograd.grad((out * pull).sum(), (rows, bias))
-    torch.testing.assert_close(mine, torch.autograd.grad((expected * pull).sum(), (rows, bias)))
+    actual = torch.autograd.grad((out * pull).sum(), (rows, bias))
+    torch.testing.assert_close(actual, torch.autograd.grad((expected * pull).sum(), (rows, bias)))
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -62,8 +62,8 @@ def test_propagate_is_a_product_and_a_bias(shared: bool) -> None:
     expected = plain @ rows + torch.cat([biases[k].expand(n, 2) for k, n in enumerate(SIZES)])
     torch.testing.assert_close(out, expected)
     wanted, pull = [rows] if shared else [rows, bias], torch.randn(8, 2)
-    mine = torch.autograd.grad((out * pull).sum(), wanted)
-    torch.testing.assert_close(mine, torch.autograd.grad((expected * pull).sum(), wanted))
+    actual = torch.autograd.grad((out * pull).sum(), wanted)
+    torch.testing.assert_close(actual, torch.autograd.grad((expected * pull).sum(), wanted))
 
 
 @pytest.mark.parametrize("width", [1, 3, 31, 32, 64, 127, 128])
@@ -87,13 +87,13 @@ def test_cross_entropy_of_each_client() -> None:
     logits = torch.randn(9, 4, requires_grad=True)
     rows, label, owner = torch.tensor([6, 1, 2, 4]), torch.tensor([3, 0, 1, 1]), torch.tensor([0, 1, 1, 3])
     share, pull = torch.tensor([1.0, 0.5, 0.5, 1.0]), torch.randn(4)
-    mine = cross_entropy(logits, rows, label, share, owner, 4)
+    actual = cross_entropy(logits, rows, label, share, owner, 4)
     expected = torch.stack([
         F.cross_entropy(logits[[6]], label[:1]), F.cross_entropy(logits[[1, 2]], label[1:3]),
         logits.sum() * 0, F.cross_entropy(logits[[4]], label[3:]),
     ])  # fmt: skip
-    torch.testing.assert_close(mine, expected)
-    (gradient,) = torch.autograd.grad((mine * pull).sum(), logits)
+    torch.testing.assert_close(actual, expected)
+    (gradient,) = torch.autograd.grad((actual * pull).sum(), logits)
     torch.testing.assert_close(gradient, torch.autograd.grad((expected * pull).sum(), logits)[0])
 
 
@@ -101,7 +101,7 @@ def test_cross_entropy_of_each_client() -> None:
 def test_propagation_equals_dgl_update_all(name: str, federation: Make) -> None:
     batch = collate([c for c in federation().clients if isinstance(c, NodeClient)])
     h = torch.randn(sum(batch.sizes), 4, requires_grad=True)
-    mine = getattr(batch, name) @ h
+    actual = getattr(batch, name) @ h
     graph = (batch.looped if name == "gcn" else batch.graph).local_var()
     source, target = graph.edges(order="eid")
     degree = graph.in_degrees().clamp(min=1).float()
@@ -112,11 +112,11 @@ def test_propagation_equals_dgl_update_all(name: str, federation: Make) -> None:
     }
     graph.ndata["h"], graph.edata["w"] = h, weights[name]
     graph.update_all(fn.u_mul_e("h", "w", "m"), fn.sum("m", "out"))
-    torch.testing.assert_close(mine, graph.ndata["out"])
-    pull = torch.randn_like(mine)
-    (a,) = torch.autograd.grad((mine * pull).sum(), h)
-    (b,) = torch.autograd.grad((graph.ndata["out"] * pull).sum(), h)
-    torch.testing.assert_close(a, b)
+    torch.testing.assert_close(actual, graph.ndata["out"])
+    pull = torch.randn_like(actual)
+    (grad,) = torch.autograd.grad((actual * pull).sum(), h)
+    (expected_grad,) = torch.autograd.grad((graph.ndata["out"] * pull).sum(), h)
+    torch.testing.assert_close(grad, expected_grad)
 
 
 @pytest.mark.parametrize("sparse", [True, False])

@@ -73,8 +73,8 @@ def test_a_graph_convolution_is_that_of_dgl(sparse: bool) -> None:
         torch.testing.assert_close(outs[1], outs[0])
         for out in outs:
             (out * torch.arange(30.0).view(10, 3)).sum().backward()
-        for one, other in zip(theirs.parameters(), ours.parameters(), strict=True):
-            torch.testing.assert_close(other.grad, one.grad)
+        for parameter, ours_parameter in zip(theirs.parameters(), ours.parameters(), strict=True):
+            torch.testing.assert_close(ours_parameter.grad, parameter.grad)
         if not sparse:
             again = dense.clone().requires_grad_()
             (theirs(dgl.add_self_loop(graph), again) * torch.arange(30.0).view(10, 3)).sum().backward()
@@ -204,9 +204,9 @@ def federation() -> Federation:
     return trials()[0].federation
 
 
-def close(one: Outcome, other: Outcome) -> None:
-    assert one.history["score"] == pytest.approx(other.history["score"], abs=1e-5)
-    assert one.history["val"] == pytest.approx(other.history["val"], abs=1e-5)
+def close(first: Outcome, second: Outcome) -> None:
+    assert first.history["score"] == pytest.approx(second.history["score"], abs=1e-5)
+    assert first.history["val"] == pytest.approx(second.history["val"], abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedprox"])
@@ -265,7 +265,7 @@ def test_fedproto_has_the_scores_of_the_stacked_one(federation: Federation) -> N
             return logits
 
     stacked = METHODS.build("fedproto", {"lam": 1.0})
-    given = stacked.architecture(STACKED)[0]
+    backbone = stacked.architecture(STACKED)[0]
 
     class Same(Proto):
         """FedProto from the weights of the stacked one."""
@@ -273,7 +273,7 @@ def test_fedproto_has_the_scores_of_the_stacked_one(federation: Federation) -> N
         name = "torch-fedproto"
 
         def build(self, features: int, classes: int) -> nn.Module:
-            net, start = Headed(features, classes), initial(given, 0, features, classes)
+            net, start = Headed(features, classes), initial(backbone, 0, features, classes)
             with torch.no_grad():
                 for layer, key in ((net.first, "0"), (net.second, "1")):
                     layer.weight.copy_(start[f"{key}.weight"])
@@ -303,7 +303,7 @@ def test_the_contract_holds(method: TorchMethod) -> None:
 
 def test_an_architecture_from_a_module_passes_the_contract_and_trains(federation: Federation) -> None:
     backbone = Module(hidden=8)
-    assert [one for one in part_checks.results("backbone", backbone) if one[1] == "failed"] == []
+    assert [result for result in part_checks.results("backbone", backbone) if result[1] == "failed"] == []
     for name in ("fedavg", "scaffold", "fedproto"):
         outcome = train(federation, METHODS.build(name), (Module(hidden=8),), CONFIG, 0)
         assert outcome.score is not None and outcome.score > 1 / 3

@@ -122,14 +122,14 @@ def test_a_selection_leads_to_no_other_client(federation: Make, size: int | None
         for position, client in enumerate(clients.ids):
             selection = clients.select([position]) if len(clients) > 1 else clients
             objects = set(map(id, reachable(selection)))
-            others = [k for k in range(4) if k != client]
+            other_clients = [k for k in range(4) if k != client]
             for other in simulation.client_batches:
                 for place, owner in enumerate(other.ids):
                     drawn = other.streams.select([place])("dropout")
                     assert (id(drawn[0]) in objects) == (owner == client)
                     assert (id(other.members[place]) in objects) == (owner == client)
             assert not memory(selection) & memory(
-                [simulation.client_batches[0].members[k] for k in others if size is None]
+                [simulation.client_batches[0].members[k] for k in other_clients if size is None]
             )
             assert memory(selection.state) != memory(whole) or len(clients) == 1
 

@@ -200,7 +200,7 @@ def test_the_peer_script_does_not_import_fglbench() -> None:
     assert done.stdout.strip() == "False"
 
 
-@pytest.mark.parametrize("given", ["openfgl=/nowhere", "fedgb=/nowhere", "other=.", "openfgl", "openfgl="])
-def test_a_folder_without_a_checkout_is_one_line(given: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["profile", "--peer", given]) == 2
+@pytest.mark.parametrize("option", ["openfgl=/nowhere", "fedgb=/nowhere", "other=.", "openfgl", "openfgl="])
+def test_a_folder_without_a_checkout_is_one_line(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "--peer", option]) == 2
     assert "is not openfgl=PATH or fedgb=PATH with a checkout" in capsys.readouterr().err

@@ -93,9 +93,9 @@ def results(ran: SimpleNamespace, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def base(here: Path, results: Path) -> Path:
+def base(workdir: Path, results: Path) -> Path:
     """A copy of `results` before the change."""
-    return Path(shutil.copytree(results, here / "base"))
+    return Path(shutil.copytree(results, workdir / "base"))
 
 
 @pytest.fixture
@@ -105,18 +105,18 @@ def mine(ran: SimpleNamespace, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory of the commands."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def submission(here: Path, results: Path, mine: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+def submission(workdir: Path, results: Path, mine: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     """fedprox, packed by the command."""
     assert main(["submit", "fedprox", "--results", "mine", "--out", "packed", *OPTIONS]) == 0
     capsys.readouterr()
-    return here / "packed"
+    return workdir / "packed"
 
 
 def edit(path: Path, line: int | None = None, /, rekey: bool = False, **changes: Any) -> None:

@@ -91,10 +91,10 @@ def test_a_results_folder_with_an_added_submission_is_valid(
 
 
 def test_an_existing_submission_is_only_appended_to(
-    submission: Path, results: Path, here: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    submission: Path, results: Path, workdir: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["validate", "packed", "--into", "results"]) == 0
-    shutil.copytree(results, here / "base")
+    shutil.copytree(results, workdir / "base")
     path = results / "submissions" / "fedprox" / "tiny" / "fedprox.csv"
     tools.edit(path, 2, notes="x")
     assert main(["validate", "results", "--base", "base"]) == 1
@@ -129,26 +129,26 @@ def test_an_old_row_that_is_appended_again_is_a_new_one(
 
 
 def git(folder: Path, *arguments: str) -> str:
-    who = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main"]
-    done = subprocess.run(["git", "-C", str(folder), *who, *arguments], capture_output=True, text=True, check=True)
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main"]
+    done = subprocess.run(["git", "-C", str(folder), *identity, *arguments], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
-def commit(here: Path, place: str) -> None:
+def commit(workdir: Path, place: str) -> None:
     """A repository with this folder."""
-    git(here, "init", "-q")
-    git(here, "add", place)
-    git(here, "commit", "-qm", "before")
+    git(workdir, "init", "-q")
+    git(workdir, "add", place)
+    git(workdir, "commit", "-qm", "before")
 
 
 def test_the_base_may_be_a_commit(
-    here: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    workdir: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    commit(here, "results")
+    commit(workdir, "results")
     assert main(["validate", "results", "--base", "HEAD"]) == 0
     assert "against HEAD: 8 rows, 0 new: valid" in capsys.readouterr().out
     tools.edit(results / ROWS, 3, score="0.99")
-    git(here, "commit", "-qam", "after")
+    git(workdir, "commit", "-qam", "after")
     assert main(["validate", "results", "--base", "HEAD~1"]) == 1
     assert "(line 3 of the base) was changed" in capsys.readouterr().out
     assert main(["validate", "results", "--base", "HEAD"]) == 1  # the curves still say otherwise
@@ -156,15 +156,15 @@ def test_the_base_may_be_a_commit(
     assert main(["validate", "results", "--base", "nowhere"]) == 2
     assert main(["validate", "results", "--base=--output=x"]) == 2
     assert capsys.readouterr().err.count("is no folder, and no commit of a git repository around 'results'") == 2
-    assert not (here / "x").exists()
+    assert not (workdir / "x").exists()
 
 
 def test_a_metadata_file_does_not_make_results_a_submission(
-    here: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    workdir: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Such a file at the root must not switch off the comparison with the base."""
     shutil.copytree(results / "tiny", results / "tuning" / "tiny")
-    commit(here, "results")
+    commit(workdir, "results")
     for folder in (results, results / "tuning"):
         (folder / "submission.yaml").write_text(yaml.safe_dump(tools.meta))
     (results / "tiny" / "fedavg.csv").unlink()
@@ -177,23 +177,23 @@ def test_a_metadata_file_does_not_make_results_a_submission(
 
 
 def test_removed_trials_are_an_error_also_against_a_commit(
-    here: Path, results: Path, capsys: pytest.CaptureFixture[str]
+    workdir: Path, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(results / "tiny", results / "tuning" / "tiny")
-    commit(here, "results")
+    commit(workdir, "results")
     shutil.rmtree(results / "tuning")
     assert main(["validate", "results", "--base", "HEAD"]) == 1
     assert "results/tuning: removed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("place", ["results", "above/results"])
-def test_a_link_has_no_base(here: Path, results: Path, place: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_link_has_no_base(workdir: Path, results: Path, place: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Git knows the link only: compared with nothing, all rows would be new."""
-    (here / "above").mkdir()
-    shutil.move(results, here / place)
-    commit(here, place)
-    moved = here / place.split("/")[0]
-    moved.rename(here / "other")
+    (workdir / "above").mkdir()
+    shutil.move(results, workdir / place)
+    commit(workdir, place)
+    moved = workdir / place.split("/")[0]
+    moved.rename(workdir / "other")
     moved.symlink_to("other")
     assert main(["validate", place, "--base", "HEAD"]) == 2
     assert f"{str(moved)!r} is a link, of which --base 'HEAD' has nothing" in capsys.readouterr().err
@@ -203,17 +203,19 @@ def test_a_link_has_no_base(here: Path, results: Path, place: str, capsys: pytes
     "content", [b"\xff\xfe,bad\n", b"a," + b"x" * 200_000 + b"\n"], ids=["no text", "a long field"]
 )
 def test_a_damaged_table_is_one_line(
-    here: Path, results: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+    workdir: Path, results: Path, content: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(results, here / "base")
+    shutil.copytree(results, workdir / "base")
     (results / "verified.csv").write_bytes(content)
     for command in (["validate", "results", "--base", "base"], ["compare", "fedavg", "local", "--results", "results"]):
         assert main(command) in (1, 2)
     assert "results/verified.csv: cannot be read" in "".join(capsys.readouterr())
 
 
-def test_a_folder_that_the_base_lacks_is_all_new(here: Path, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    git(here, "init", "-q")
-    git(here, "commit", "-qm", "empty", "--allow-empty")
+def test_a_folder_that_the_base_lacks_is_all_new(
+    workdir: Path, results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    git(workdir, "init", "-q")
+    git(workdir, "commit", "-qm", "empty", "--allow-empty")
     assert main(["validate", "results", "--base", "HEAD", "--maintainer"]) == 0
     assert "against HEAD: 8 rows, 8 new (tiny 8): valid" in capsys.readouterr().out

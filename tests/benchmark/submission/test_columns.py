@@ -50,7 +50,7 @@ WRONG: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("change_name", WRONG)
 def test_changed_columns_are_errors(
-    change_name: str, here: Path, results: Path, capsys: pytest.CaptureFixture[str]
+    change_name: str, workdir: Path, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["pack", "--results", "results"])
     change, line = WRONG[change_name]
@@ -58,7 +58,7 @@ def test_changed_columns_are_errors(
     assert any(line in each and not each.startswith("warning") for each in validate_lines(capsys, "results"))
 
 
-def test_links_are_errors_and_not_followed(here: Path, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_links_are_errors_and_not_followed(workdir: Path, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["pack", "--results", "results"])
     key, suite = keys(results)[0], results / "tiny"
     (suite / "curves" / "zero.parquet").symlink_to("/dev/zero")
@@ -83,16 +83,16 @@ def test_a_run_with_an_invalid_column_name_stays_unpacked(results: Path, tools: 
 
 
 def test_a_submission_of_packed_rows_is_that_of_loose_ones(
-    here: Path, submission: Path, mine: Path, tools: SimpleNamespace
+    workdir: Path, submission: Path, mine: Path, tools: SimpleNamespace
 ) -> None:
     main(["pack", "--results", "mine"])
     assert not list((mine / "tiny" / "history").iterdir())
     assert main(["submit", "fedprox", "--results", "mine", "--out", "again", *tools.options]) == 0
-    one, other = ({p.relative_to(f): p.read_bytes() for p in f.rglob("*.gz")} for f in (submission, here / "again"))
+    one, other = ({p.relative_to(f): p.read_bytes() for p in f.rglob("*.gz")} for f in (submission, workdir / "again"))
     assert one == other and len(one) == 4
 
 
-def test_a_submission_brings_no_columns(here: Path, submission: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_submission_brings_no_columns(workdir: Path, submission: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (submission / "tiny" / "curves").mkdir()
     (submission / "tiny" / "curves" / "fedprox.parquet").write_bytes(b"")
     assert any("fedprox.parquet: unknown file" in line for line in validate_lines(capsys, "packed"))
@@ -124,11 +124,11 @@ class TestAgainstABase:
         for folder in ("base", "results"):
             main(["pack", "--results", folder])
         store, path = Store(results), results / "tiny" / "curves" / "local.parquet"
-        gone, *rest = curves.parse(path.read_bytes()).keys
+        removed, *rest = curves.parse(path.read_bytes()).keys
         kept = {key: store.history("tiny", key) or {} for key in rest}
         path.write_bytes(curves.packed(CurveTable.of(kept)))
         lines = validate_lines(capsys, "results", "--base", "base", "--maintainer")
-        assert any(f"the curves of {gone} were removed" in line for line in errors(lines))
+        assert any(f"the curves of {removed} were removed" in line for line in errors(lines))
 
     def test_a_file_next_to_columns_of_the_base_needs_a_new_row(
         self, base: Path, results: Path, capsys: pytest.CaptureFixture[str]

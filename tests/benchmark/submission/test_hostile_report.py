@@ -80,10 +80,10 @@ def hostile(submission: Path, results: Path, tools: SimpleNamespace, capsys: pyt
     return results
 
 
-def test_text_of_a_submission_never_acts_in_markdown(hostile: Path, here: Path) -> None:
-    (here / "README.md").write_text("<!-- leaderboard:begin -->\n<!-- leaderboard:end -->\n")
+def test_text_of_a_submission_never_acts_in_markdown(hostile: Path, workdir: Path) -> None:
+    (workdir / "README.md").write_text("<!-- leaderboard:begin -->\n<!-- leaderboard:end -->\n")
     assert main(["report", "--results", "results", "--no-figures"]) == 0
-    texts = [path.read_text() for path in [here / "README.md", *hostile.rglob("*.md")]]
+    texts = [path.read_text() for path in [workdir / "README.md", *hostile.rglob("*.md")]]
     assert any("alert" in text for text in texts)  # it is shown
     for text in texts:
         for acting in "<script <img <b> <i> <u> [a]( **b** `c` http://evil www.evil @me".split():  # noqa: SIM905
@@ -92,13 +92,13 @@ def test_text_of_a_submission_never_acts_in_markdown(hostile: Path, here: Path) 
         assert not re.search(r'(^|,)"?[=+@]', path.read_text(), re.MULTILINE)
 
 
-def test_text_of_a_submission_never_acts_in_the_pages(hostile: Path, here: Path) -> None:
+def test_text_of_a_submission_never_acts_in_the_pages(hostile: Path, workdir: Path) -> None:
     report = build.make(hostile, None, figures=False)
     build.write(report)
-    build.write_site(report, here / "site")
+    build.write_site(report, workdir / "site")
     known = {link for each in catalogue()["display"].values() for link in (each["paper_url"], each["code_url"])}
     known |= {each["facts"]["home"] for each in catalogue()["dataset"].values() if "home" in each["facts"]}
-    pages = {path.name: path.read_text() for path in (here / "site").glob("*.html")}
+    pages = {path.name: path.read_text() for path in (workdir / "site").glob("*.html")}
     assert any("alert" in text for text in pages.values())  # it is shown
     for name, text in pages.items():
         clean = Page()

@@ -76,9 +76,9 @@ def ranking(results: Path) -> Any:
 
 @pytest.mark.parametrize("forgery", FORGED)
 def test_rows_from_outside_never_rank(
-    forgery: str, submission: Path, results: Path, here: Path, capsys: pytest.CaptureFixture[str]
+    forgery: str, submission: Path, results: Path, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(results, here / "base")
+    shutil.copytree(results, workdir / "base")
     before, seen = ranking(results), Store(results).rows()
     FORGED[forgery](submission)
     taken = main(["validate", "packed", "--into", "results"]) == 0  # careful forgeries are valid: nothing follows
@@ -162,8 +162,10 @@ SMUGGLED: dict[str, Callable[[Path, Path], None]] = {
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("attempt", SMUGGLED)
-def test_a_pull_request_brings_no_row_into_a_ranking(attempt: str, submission: Path, results: Path, here: Path) -> None:
-    shutil.copytree(results, here / "base")
+def test_a_pull_request_brings_no_row_into_a_ranking(
+    attempt: str, submission: Path, results: Path, workdir: Path
+) -> None:
+    shutil.copytree(results, workdir / "base")
     SMUGGLED[attempt](results, submission)
     assert main(["validate", "results", "--base", "base"]) == 1
 
@@ -177,7 +179,7 @@ def test_rows_in_folders_of_submissions_never_rank(place: str, submission: Path,
 
 @pytest.mark.usefixtures("in_process")
 def test_the_maintainers_run_ranks_and_the_difference_is_shown(
-    submission: Path, results: Path, here: Path, capsys: pytest.CaptureFixture[str]
+    submission: Path, results: Path, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     better(0.1)(submission)
     assert main(["validate", "packed", "--into", "results"]) == 0
@@ -197,9 +199,9 @@ def test_the_maintainers_run_ranks_and_the_difference_is_shown(
     page = (results / "LEADERBOARD.md").read_text()
     assert "## Self-reported results" in page and "+10.0" in page
     report = build.make(results, None, figures=False)
-    build.write_site(report, here / "site")
+    build.write_site(report, workdir / "site")
     shown = (
-        (here / "site" / "index.html")
+        (workdir / "site" / "index.html")
         .read_text()
         .partition('<section id="self-reported"')[2]
         .partition("</section>")[0]
@@ -209,11 +211,11 @@ def test_the_maintainers_run_ranks_and_the_difference_is_shown(
     assert {line[6] for line in cells} == {"+10.0"} and "They have no rank" in shown
 
 
-def test_without_submissions_there_is_no_list(results: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_submissions_there_is_no_list(results: Path, workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--results", "results", "--no-figures"]) == 0
     assert "Self-reported" not in (results / "LEADERBOARD.md").read_text()
-    build.write_site(build.make(results, None, figures=False), here / "site")
-    assert "self-reported" not in (here / "site" / "index.html").read_text()
+    build.write_site(build.make(results, None, figures=False), workdir / "site")
+    assert "self-reported" not in (workdir / "site" / "index.html").read_text()
     assert main(["adopt", "fedprox"]) == 2
     assert "unknown submission of method 'fedprox'" in capsys.readouterr().err
 
@@ -222,7 +224,7 @@ def test_without_submissions_there_is_no_list(results: Path, here: Path, capsys:
     "name", ["tiny/notes.txt", "code.py", "tuning/tiny/x.json", "tuning/tuning/tiny/fedavg.csv", "submissions/x.csv"]
 )
 def test_other_files_in_results_are_refused(
-    name: str, results: Path, here: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    name: str, results: Path, workdir: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = results / name
     path.parent.mkdir(parents=True, exist_ok=True)

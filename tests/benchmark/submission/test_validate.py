@@ -278,7 +278,7 @@ def test_suites_off_the_boards_need_only_the_first_seeds(
 
 
 def test_nothing_of_a_submission_is_executed_or_unpickled(
-    submission: Path, here: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    submission: Path, workdir: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pickled = pickle.dumps(Payload())
     curves(submission).write_bytes(gzip.compress(pickled))
@@ -290,7 +290,7 @@ def test_nothing_of_a_submission_is_executed_or_unpickled(
     assert main(["verify", "packed", "-m", "packed.fedprox"]) == 2
     output = capsys.readouterr()
     assert "do not count here" in output.err
-    assert sorted(path.name for path in here.iterdir()) == ["mine", "packed", "results"]
+    assert sorted(path.name for path in workdir.iterdir()) == ["mine", "packed", "results"]
 
 
 def test_all_problems_of_a_folder_are_listed(
@@ -313,8 +313,8 @@ def test_hostile_names_are_escaped(submission: Path, capsys: pytest.CaptureFixtu
     assert all(line.startswith("packed") for line in output.splitlines())
 
 
-def test_a_missing_or_empty_folder_is_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "empty").mkdir()
+def test_a_missing_or_empty_folder_is_one_line(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (workdir / "empty").mkdir()
     assert main(["validate", "absent"]) == 2
     assert main(["validate", "empty"]) == 1
     output = capsys.readouterr()

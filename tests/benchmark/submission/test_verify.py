@@ -107,21 +107,21 @@ open("imported", "a").write("x")
 
 
 def test_a_plugin_that_patches_the_comparison_is_without_effect(
-    here: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    workdir: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (here / "patch.py").write_text(PATCH)
+    (workdir / "patch.py").write_text(PATCH)
     tools.edit(results / "tiny/fedavg.csv", None, score="0.999", global_on_local="0.999")
     options = ["--sample", "1", "--seed", "0", "-m", "fedavg", "-j", "1", "--no-contract", "--plugin", "patch.py"]
     assert main(["verify", "results", *options]) == 1
     assert "0 of 2 rows passed" in capsys.readouterr().out
-    assert (here / "imported").exists()  # by the process that ran the rows
+    assert (workdir / "imported").exists()  # by the process that ran the rows
 
 
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("honest", [True, False])
 def test_rows_are_repeated_and_the_verdicts_recorded(
     honest: bool,
-    here: Path,
+    workdir: Path,
     results: Path,
     tools: SimpleNamespace,
     monkeypatch: pytest.MonkeyPatch,
@@ -150,15 +150,15 @@ def test_rows_are_repeated_and_the_verdicts_recorded(
         )  # fmt: skip
     assert main([*arguments, "--by", "another"]) in (0, 1)
     assert [each.by for each in verified.read(results)] == ["maintainer"] * 4 + ["another"] * 4
-    assert sorted(path.name for path in here.iterdir()) == ["results"]
+    assert sorted(path.name for path in workdir.iterdir()) == ["results"]
 
 
-def test_only_a_clean_checkout_may_record(here: Path, results: Path) -> None:
+def test_only_a_clean_checkout_may_record(workdir: Path, results: Path) -> None:
     for dirty in (True, None):
         with pytest.raises(UserError, match="needs a clean checkout"):
             verify.may_record(results, "me", dirty)
     with pytest.raises(UserError, match="no results folder"):
-        verify.may_record(here / "absent", "me", False)
+        verify.may_record(workdir / "absent", "me", False)
 
 
 def test_a_damaged_file_of_verdicts_is_one_line(results: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_damaged_file_of_verdicts_is_one_line(results: Path) -> None:
 @pytest.mark.parametrize("wrong", [{}, {"sees_no_hidden_label": "what is uploaded differs"}])
 def test_methods_of_rows_are_checked_against_the_contract_on_real_data(
     wrong: dict[str, str],
-    here: Path,
+    workdir: Path,
     results: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

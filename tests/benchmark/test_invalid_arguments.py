@@ -123,30 +123,30 @@ def test_a_tilde_in_results_is_the_home_folder(suite, monkeypatch, tmp_path):
 
 
 def test_whole_numbers_of_numpy_are_whole_numbers(suite, monkeypatch, tmp_path):
-    found = []
-    monkeypatch.setattr("fglbench.benchmark.runner.job.Job.load", lambda job, plan, tell: found.append(job) or plan)
+    jobs = []
+    monkeypatch.setattr("fglbench.benchmark.runner.job.Job.load", lambda job, plan, tell: jobs.append(job) or plan)
     monkeypatch.setattr("fglbench.benchmark.runner.job.Job.run", lambda *_: None)
     fglbench.run(suites=[suite], clients=np.array([3]), seeds=np.arange(2), results=tmp_path)
-    assert found[0].what.clients == (3,) and found[0].what.seeds == (0, 1)
-    assert {type(value) for value in (*found[0].what.clients, *found[0].what.seeds)} == {int}
+    assert jobs[0].what.clients == (3,) and jobs[0].what.seeds == (0, 1)
+    assert {type(value) for value in (*jobs[0].what.clients, *jobs[0].what.seeds)} == {int}
 
 
 def test_predictions_of_any_kind_of_array_have_the_same_score(suite):
     clients = fglbench.federation("csbm", suite=suite)
     numbers = torch.rand(60, 2, generator=torch.Generator().manual_seed(0))
     expected = fglbench.evaluate(numbers, clients)
-    for given in (pd.DataFrame(numbers.numpy()), numbers.to_sparse(), numbers.to_sparse_csr(), numbers.tolist()):
-        assert fglbench.evaluate(given, clients).score == expected.score
+    for predictions in (pd.DataFrame(numbers.numpy()), numbers.to_sparse(), numbers.to_sparse_csr(), numbers.tolist()):
+        assert fglbench.evaluate(predictions, clients).score == expected.score
 
 
-@pytest.mark.parametrize("given", ["script.py", pytest.param("-", marks=pytest.mark.slow)])
-def test_a_script_without_a_main_guard_is_named(tmp_path, suite, given):
+@pytest.mark.parametrize("script", ["script.py", pytest.param("-", marks=pytest.mark.slow)])
+def test_a_script_without_a_main_guard_is_named(tmp_path, suite, script):
     call = f"import fglbench\nprint(len(fglbench.run(suites=[{suite!r}], methods=['majority'], seeds=[0], jobs=1, "
     call += f"results={str(tmp_path / 'results')!r})))\n"
     (tmp_path / "script.py").write_text(call)
     pipes = {"capture_output": True, "text": True, "timeout": 120}
-    done = subprocess.run([sys.executable, given], input=call, cwd=tmp_path, **pipes)
-    if given == "-":  # a script on standard input is not imported again
+    done = subprocess.run([sys.executable, script], input=call, cwd=tmp_path, **pipes)
+    if script == "-":  # a script on standard input is not imported again
         assert (done.returncode, done.stdout) == (0, "1\n")
         return
     last = done.stderr.splitlines()[-1]
@@ -258,10 +258,10 @@ def test_an_invalid_hook_of_planning_is_one_line(suite, tmp_path, monkeypatch, h
         fglbench.run(suites=[suite], methods=["slip"], results=tmp_path, in_process=True)
 
 
-@pytest.mark.parametrize("given", [print, dict, 3])
-def test_only_a_class_of_the_kind_can_be_registered(given):
+@pytest.mark.parametrize("value", [print, dict, 3])
+def test_only_a_class_of_the_kind_can_be_registered(value):
     with pytest.raises(ValueError, match="method 'slip': register a class of a method, got"):
-        METHODS.register("slip")(given)
+        METHODS.register("slip")(value)
     assert "slip" not in METHODS.names()
 
 

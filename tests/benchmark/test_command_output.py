@@ -153,8 +153,8 @@ def test_doctor_names_the_problem(capsys, monkeypatch):
 
 def test_the_shell_completes():
     code = "import sys; from fglbench.benchmark.cli import main; main(sys.argv[1:])"
-    asked = {"_FGLBENCH_COMPLETE": "complete_bash", "COMP_WORDS": "fglbench rep", "COMP_CWORD": "1"}
+    environment = {"_FGLBENCH_COMPLETE": "complete_bash", "COMP_WORDS": "fglbench rep", "COMP_CWORD": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env={**os.environ, **asked}
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
     )
     assert done.stdout.split() == ["reproduce", "report"]
