@@ -41,7 +41,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(name: str, place: Path, monkeypatch: pytest.MonkeyPatch, **settings: str) -> None:
     monkeypatch.chdir(place)
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0}, raising=False)  # one worker: most of it is its start
+    monkeypatch.setattr(
+        "os.sched_getaffinity", lambda _: {0}, raising=False
+    )  # one worker: its start takes most of the time
     for key, value in settings.items():
         monkeypatch.setenv(key, value)
     runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
@@ -61,9 +63,7 @@ def test_two_methods_and_their_rows(
     assert "upload_bytes" in output  # of the curves
     scored = rows[(rows["method"] == "fedavg") & (rows["clients"] == rows["clients"].iloc[0])]
     line = next(line.split() for line in output[output.index("0 gcn") :].splitlines() if line.startswith("fedavg"))
-    assert float(line[-1]) == pytest.approx(
-        scored["score"].mean(), abs=6e-4
-    )  # one kind: it is what the clients' mean is
+    assert float(line[-1]) == pytest.approx(scored["score"].mean(), abs=6e-4)
 
 
 def test_a_method(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def fake_dgl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     [
         (None, False),  # DGL 1.1.3: no such part
         ([], True),
-        (["libgraphbolt_pytorch_2.2.1.so", "libgraphbolt_pytorch_2.13.so"], True),  # others' torch
+        (["libgraphbolt_pytorch_2.2.1.so", "libgraphbolt_pytorch_2.13.so"], True),
         (["libgraphbolt_pytorch_2.2.1.so", "libgraphbolt_pytorch_2.13.0.so"], False),
         (["graphbolt_pytorch_2.13.0.dll"], False),
     ],

@@ -81,7 +81,7 @@ def test_status_gives_each_reason_once(capsys, tmp_path):
     assert main(["status", "--results", str(tmp_path)]) == 0
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert "4 methods: skipped: no data (8 runs of quick)" in lines
-    assert "moon: failed: a bug (2 runs of quick)" in lines  # no method of the suite, and yet it is shown
+    assert "moon: failed: a bug (2 runs of quick)" in lines  # not a method of the suite, but shown
     assert lines[1].split() == ["quick", "36", "0", "0", "8", "28", "0", "2"]
     assert any(line.startswith("others: ") for line in lines)
     (entry,) = json_of(capsys, "status", "--results", str(tmp_path))

@@ -93,7 +93,7 @@ SUITES: dict[str, dict[str, Any]] = {
     "none": {}, "quick": {"quick": True}, "all": {"all_suites": True}, "one": {"suites": ("quick",)},
     "two": {"suites": ("quick", "overlap")},
 }  # fmt: skip
-pytestmark = pytest.mark.filterwarnings("ignore:(suite '|--set )")  # of cells that cannot run: tests of their own
+pytestmark = pytest.mark.filterwarnings("ignore:(suite '|--set )")  # about cells that cannot run: other tests
 MEANT = {"none": ["leaderboard"], "quick": ["quick"], "one": ["quick"], "two": ["quick", "overlap"]}
 
 
@@ -130,7 +130,7 @@ def test_suites_methods_and_datasets_alone_and_together(
         name: {(cell.method.name, cell.dataset.name) for cell in suite_cells} for name, suite_cells in cells.items()
     }
     for name, cell in selected:
-        if (name, cell.key) not in wanted:  # what a suite lacks joins it, and nothing else does
+        if (name, cell.key) not in wanted:  # only combinations that a suite lacks are added
             assert any((cell.method.name, cell.dataset.name) not in pairs for pairs in have.values())
             assert cell.method.name in (methods or (cell.method.name,))
 
@@ -172,7 +172,7 @@ UNKNOWN: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-DRAWN = random.Random(0).sample(suite_names(), 6)  # of all others test_catalogue.py compares the file
+DRAWN = random.Random(0).sample(suite_names(), 6)  # others: test_catalogue.py compares the file
 
 
 @pytest.mark.parametrize("name", DRAWN)

@@ -131,7 +131,7 @@ def test_installed_methods_and_datasets_are_listed_and_broken_ones_named(site: P
         "attribute 'absent'",
     ]
     assert (datasets[0], datasets[2]) == (0, "")
-    assert "(plug-in: data-pack)" in " ".join(datasets[1].split())  # however narrow its column is
+    assert "(plug-in: data-pack)" in " ".join(datasets[1].split())  # for any width of the column
     assert "FedAvg under another name" in shown[1]
     assert checked[0] == 0
     assert "good-data passes the contract" in checked[1]
@@ -150,11 +150,11 @@ def test_no_command_imports_a_package_that_it_does_not_need(site: Path) -> None:
     for code, out, err in outputs[:3]:
         assert (code, err) == (0, "")
         assert "imported good" not in out
-    for (code, _, err), message in zip(outputs[3:-1], BAD.values(), strict=True):  # asked for: one line
+    for (code, _, err), message in zip(outputs[3:-1], BAD.values(), strict=True):
         assert code == 2
         assert err.startswith(f"fglbench: {message}")
         assert err.count("\n") == 1
-    assert outputs[-1] == outputs[1]  # what is built in is what it was
+    assert outputs[-1] == outputs[1]  # built-in methods are unchanged
     assert "McMahan" in outputs[1][1]
 
 

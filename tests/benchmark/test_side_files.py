@@ -56,17 +56,13 @@ EXAMPLE: dict[str, Any] = {
 }
 
 
-def parsed(runs: dict[str, Any]) -> CurveTable:
-    return curves.parse(curves.packed(CurveTable.of(runs)))
-
-
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), RUNS, max_size=4))
 def test_runs_that_fit_are_read_as_they_were_written(stored: dict[str, Any]) -> None:
     """With their types, alone and beside others."""
     kinds = dict[str, str]()
     fitting = {key: run for key, run in stored.items() if packing._fits(run, kinds)}
-    table = parsed(fitting)
+    table = curves.parse(curves.packed(CurveTable.of(fitting)))
     assert sorted(table.keys) == sorted(fitting)
     assert all(canonical(table.stored(key)) == canonical(run) for key, run in fitting.items())
 

@@ -109,7 +109,7 @@ def records(data: bytes) -> Iterator[bytes]:
 
 def test_mlflow_has_the_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlflow")
-    pytest.importorskip("sqlalchemy")  # and alembic, which optuna brings: the database of a test
+    pytest.importorskip("sqlalchemy")  # and alembic, installed with optuna: the database of this test
     observer = fglbench.MLflow("own", uri=f"sqlite:///{tmp_path}/mlflow.db")
     rows, curves = tracked(observer, tmp_path / "rows")
     runs = observer.client.search_runs([observer.experiment])

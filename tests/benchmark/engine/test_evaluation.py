@@ -109,7 +109,7 @@ def test_a_dataset_scored_by_roc_auc(federation: Make) -> None:
 @pytest.mark.parametrize("apart", [False, True], ids=["one set", "one set per client"])
 def test_a_set_of_graphs_scored_by_roc_auc(apart: bool) -> None:
     plain = labelled_graphs()
-    if apart:  # as the assays of Tox21: each client has two classes of its own
+    if apart:  # as the assays of Tox21: two classes per client
         whole, split = plain.whole, SPLITS.build("ratio", {"train": 0.5, "val": 0.2, "test": 0.3})
         owner = torch.arange(140) // 35
         whole = replace(whole, owner=owner, spaces=((6, 2),) * 4)  # type: ignore[type-var]
@@ -219,7 +219,7 @@ EMPTY = Target({}, {}, {}, 0)
 def run_early_stopping(config: TrainConfig, *values: float, loss: tuple[float, ...] = ()) -> BestRound:
     selection, model = BestRound(config), torch.zeros(1)
     for number, value in enumerate(values, 1):
-        model.fill_(number)  # training in place
+        model.fill_(number)
         figures = {"val": value} | ({"val_loss": loss[number - 1]} if loss else {})
         scored = Scored(torch.empty(0), torch.empty(0), None, None, EMPTY)
         selection.add(Round(number, figures, scored, Models(None, [{"w": model}])))
@@ -241,7 +241,7 @@ def run_early_stopping(config: TrainConfig, *values: float, loss: tuple[float, .
 def test_the_selected_round(settings: dict, values: tuple, loss: tuple, best: int) -> None:
     selection = run_early_stopping(TrainConfig(**settings), *values, loss=loss)
     assert selection.best.number == best and selection.rounds == len(values)
-    assert selection.best.models.personal[0]["w"].item() == best  # as it was then, not later
+    assert selection.best.models.personal[0]["w"].item() == best  # the model of that round
 
 
 def test_patience_counts_rounds_without_a_better_value() -> None:

@@ -214,7 +214,7 @@ def two_rounds(world: Federation, name: str, params: dict[str, Any]) -> tuple[Pa
 def test_corrections_divide_by_the_number_of_steps(name: str, labelled_sets: Make) -> None:
     """Two rounds by hand. SCAFFOLD: c_k is (x - y) / (steps lr), c their mean, gradients get c - c_k. FedDC without
     drift penalty: v_k is y - x, v their mean, gradients get (v_k - v) / (steps lr)."""
-    world, rate = labelled_sets((11, 6, 9)), 0.005  # two minibatches, one, and two of an epoch
+    world, rate = labelled_sets((11, 6, 9)), 0.005  # two, one and two minibatches per epoch
     params = {"lr": rate} | ({"alpha": 0.0, "clip": None} if name == "feddc" else {})
     x, between, simulation = two_rounds(world, name, params)
     steps, generators = [4, 2, 4], [stream(5, "minibatches", k) for k in range(3)]

@@ -25,7 +25,6 @@ from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 
 Make = Callable[..., Federation]
-GRAPH_METHODS = [name for name in METHODS.names() if METHODS.cls(name).tasks == ("graph",) and METHODS.cls(name).trains]
 GIN = BACKBONES.build("gin", {"hidden": 4, "layers": 2})
 PICKS = [np.array([4, 1]), np.array([], np.int64), np.array([7, 6, 5])]
 
@@ -158,7 +157,7 @@ PARTIAL = {"participation": 0.5, "optimiser": "sgd", "lr": 1e-4, "momentum": 0.9
 
 
 @pytest.mark.parametrize("config", [{}, PARTIAL], ids=["adam kept", "partial sgd anew"])
-@pytest.mark.parametrize("name", ["intra-fedavg", "mvgrl-fedprox"])  # of all others: test_contract.py
+@pytest.mark.parametrize("name", ["intra-fedavg", "mvgrl-fedprox"])  # others: test_contract.py
 def test_numbers_do_not_depend_on_the_client_batch_size(name: str, config: dict[str, Any], graph_sets: Make) -> None:
     """With stable learning rates: at 0.01, SGD on raw sums multiplies rounding by thousands in a round."""
     world, config = graph_sets((8, 3, 5, 4)), {"lr": 1e-3, **config}

@@ -76,7 +76,7 @@ def test_a_matrix_of_ones_multiplies_as_any_other(ones: bool, width: int) -> Non
     plain = (held * (1.0 if ones else rng.random((40, 30)))).astype(np.float32)
     matrix, dense = segment_ops.SparseMatrix(sp.csr_matrix(plain)), torch.from_numpy(plain)
     assert matrix.ones == ones
-    right, left = torch.randn(30, width), torch.randn(width, 40).T  # the latter not contiguous
+    right, left = torch.randn(30, width), torch.randn(width, 40).T  # left is not contiguous
     torch.testing.assert_close(matrix.times(right), dense @ right)
     torch.testing.assert_close(matrix.times_transposed(left), dense.T @ left)
 
@@ -165,7 +165,7 @@ SIZES_KERNELS = (
     (5,),
     (0, 4, 0, 2),
     (1, 1, 1, 1, 30),
-)  # equal enough to be padded; clients without rows; not so
+)  # padded; clients without rows; not padded
 CHECKED = settings(max_examples=40, deadline=None)
 
 

@@ -32,7 +32,7 @@ from fglbench.methods.fedavg import FedAvg
 
 from .recorded import same
 
-NODES, OVERLAP, SETS, GRAPHS = 0, 2, 3, 4  # trials of one architecture
+NODES, OVERLAP, SETS, GRAPHS = 0, 2, 3, 4  # places of trials with one architecture
 EPOCHS, ROUNDS, SHARE = 3, 4, 0.6
 
 

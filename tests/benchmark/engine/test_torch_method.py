@@ -79,7 +79,7 @@ def test_a_graph_convolution_is_that_of_dgl(sparse: bool) -> None:
             again = dense.clone().requires_grad_()
             (theirs(dgl.add_self_loop(graph), again) * torch.arange(30.0).view(10, 3)).sum().backward()
             torch.testing.assert_close(feat.grad, again.grad)
-        graph.add_edges(0, 9)  # a graph that has changed is seen
+        graph.add_edges(0, 9)  # a changed graph is detected
         torch.testing.assert_close(ours(graph, feat), theirs(dgl.add_self_loop(graph), dense))
 
 
@@ -217,7 +217,7 @@ def test_models_are_those_of_the_stacked_method(name: str, place: int) -> None:
     method: Any = Paper() if name == "fedavg" else Prox()
     modules, stacked = uploads(method, federation), uploads(METHODS.build(name, params), federation)
     assert len(modules) == len(stacked) == 2
-    # who has no training node has no weight; the stacked method decays its parameters, the loop does nothing
+    # without a training node a client has no weight; the stacked method decays its parameters, the loop does not
     trains = [k for k, client in enumerate(federation.clients) if client.graph.ndata["train_mask"].any()]  # type: ignore[union-attr]
     assert len(trains) >= 3
     for mine, theirs in zip(modules, stacked, strict=True):
