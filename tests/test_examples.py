@@ -23,7 +23,7 @@ def test_the_page_names_every_example() -> None:
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_an_example_is_made_of_cells(path: Path) -> None:
+def test_an_example_consists_of_cells(path: Path) -> None:
     """As Jupytext's percent format has them: text in comments, no line of code before the first cell."""
     text = path.read_text(encoding="utf-8")
     cells = re.split(r"^# %%", text, flags=re.M)
@@ -98,7 +98,7 @@ def test_there_are_notebooks_and_the_page_names_them() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_is_stored_with_what_it_printed(name: str) -> None:
+def test_a_notebook_is_stored_with_its_output(name: str) -> None:
     book = nbformat.read(FOLDER / f"{name}.ipynb", 4)
     nbformat.validate(book)
     code = [cell for cell in book.cells if cell.cell_type == "code"]

@@ -27,7 +27,7 @@ class Mine(FedAvg):
 '''
 
 
-def test_the_place_is_that_of_mean_ranks_over_datasets() -> None:
+def test_the_place_follows_mean_ranks_over_datasets() -> None:
     table = pd.DataFrame(
         {"mine": [0.9, 0.8, 0.7], "a": [0.8, 0.9, 0.6], "b": [0.95, 0.7, 0.65], "c": [0.1, 0.2, 0.3]},
         index=["x", "y", "z"],

@@ -107,7 +107,7 @@ ALL_WITH = [((), ()), (("fedavg", "local"), ("cora",))]
         *product((name for name in SUITES if name != "all"), [(), ("fedavg", "local")], [(), ("cora",)]),
     ],
 )
-def test_suites_methods_and_datasets_alone_and_together(
+def test_suites_methods_and_datasets_in_all_combinations(
     suites: str, methods: tuple[str, ...], datasets: tuple[str, ...]
 ) -> None:
     request = Request(**SUITES[suites], methods=methods, datasets=datasets)
@@ -176,7 +176,7 @@ DRAWN = random.Random(0).sample(suite_names(), 6)  # others: test_catalogue.py c
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_the_listed_cells_of_a_suite_are_those_of_the_classes(name: str) -> None:
+def test_the_listed_cells_of_a_suite_equal_those_of_the_classes(name: str) -> None:
     listed = select_listed(Request(suites=(name,)))
     cells = load_suite(name).cells()
     listed_cells = [(cell.key, str(cell), json.dumps(cell.ends)) for _, cell in listed[0]] if listed else []

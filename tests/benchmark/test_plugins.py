@@ -143,7 +143,7 @@ BAD = {
 }
 
 
-def test_no_command_imports_a_package_that_it_does_not_need(site: Path) -> None:
+def test_commands_import_only_packages_that_they_need(site: Path) -> None:
     dry = ["run", "--quick", "-d", "cora", "--dry-run", "-m"]
     sound = [["list", "suites"], ["show", "fedavg"], [*dry, "fedavg"]]
     outputs = fglbench(site, *sound, *([*dry, name] for name in BAD), ["show", "fedavg"])

@@ -145,7 +145,7 @@ class Noted(Tracker):
         self.calls.append(("close", run, row and row.status))
 
 
-def test_a_run_is_opened_logged_and_closed_also_if_it_is_skipped_or_interrupted(tmp_path: Path) -> None:
+def test_every_run_is_opened_logged_and_closed(tmp_path: Path) -> None:
     options = OPTIONS | {"methods": ["fedavg", "fclg"], "in_process": True}
     noted = Noted()
     fglbench.run(**options, results=tmp_path / "a", observer=noted)

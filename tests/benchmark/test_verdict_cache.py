@@ -52,7 +52,7 @@ def test_a_verdict_is_worked_out_once_for_the_same_bytes(cache: Path, tmp_path: 
     assert counted(Verdicts(), [tmp_path / "three.csv", two])[1] == 1
 
 
-def test_other_code_and_other_libraries_judge_anew(
+def test_other_code_or_libraries_make_a_new_verdict(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "one.csv"

@@ -160,7 +160,7 @@ def test_fedavg_is_a_plain_loop_over_clients(decoder: str) -> None:
         assert float(scored.test[k]) == pytest.approx(area, abs=1e-6)
 
 
-def test_mean_reciprocal_rank_is_that_of_ogb() -> None:
+def test_mean_reciprocal_rank_equals_ogb() -> None:
     rng = np.random.default_rng(0)
     margin, label = (
         torch.from_numpy(rng.integers(0, 9, 60).astype(np.float32)),
@@ -189,7 +189,7 @@ def test_scores_follow_the_measure_and_hidden_labels_change_nothing() -> None:
     assert other.upload_bytes == area.upload_bytes and other.history["upload_bytes"] == area.history["upload_bytes"]
 
 
-def test_different_architectures_and_one_client_alone_agree() -> None:
+def test_scores_do_not_depend_on_client_batches() -> None:
     world = federation()
     backbones = [BACKBONES.build(name, {"hidden": 8}) for name in ("gcn", "sage")]
     config = TrainConfig(rounds=3, local_epochs=2)

@@ -24,7 +24,7 @@ def rows_of(study, value):
     return rows
 
 
-def test_the_budget_is_that_of_a_count_by_hand_and_doubles_for_large_spaces() -> None:
+def test_the_budget_equals_a_count_by_hand_and_doubles_for_large_spaces() -> None:
     by_dataset = studies(Wanted("leaderboard", methods=("local", "global", "scaffold", "fedomd"), datasets=("cora",)))
     budgets = {
         study.cell.method.name: (study.sizes, study.rungs, study.rounds, study.size) for study in by_dataset["cora"]

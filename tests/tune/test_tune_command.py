@@ -119,7 +119,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(suite, odd, tmp_path, capsys, mor
     assert not list(tmp_path.iterdir())
 
 
-def test_a_results_folder_of_trials_is_valid_but_for_its_commits(done) -> None:
+def test_a_results_folder_of_trials_is_valid_except_for_its_commits(done) -> None:
     from fglbench.benchmark.submission.validate import validate
 
     folder, _ = done

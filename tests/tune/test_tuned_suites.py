@@ -163,7 +163,7 @@ def test_choices_set_the_same_fields() -> None:
             tunable(*choices)
 
 
-def test_show_says_what_is_tuned(capsys) -> None:
+def test_show_names_the_tuned_values(capsys) -> None:
     assert main(["show", "fedprox"]) == 0
     assert "tune: 0.001 | 0.01 | 0.1 | 1.0" in " ".join(capsys.readouterr().out.split())
 

@@ -125,7 +125,7 @@ def test_many_classes_have_no_roc_auc(federation: Make) -> None:
     assert run(federation(classes=3), rounds=1).roc_auc is None
 
 
-def test_one_client_on_its_whole_graph_has_one_answer(federation: Make) -> None:
+def test_one_client_with_the_whole_graph_has_one_score(federation: Make) -> None:
     out = run(federation((24,)), rounds=4)
     assert len({round(v, 6) for v in out.matrix.values() if v is not None}) == 1
     assert out.score == pytest.approx(out.matrix["global_on_local"])
@@ -141,7 +141,7 @@ def test_the_score_is_the_one_of_the_protocol(model: str, data: str, column: str
     assert out.score == pytest.approx(out.matrix[column])
 
 
-def test_test_labels_play_no_part_in_selection(federation: Make) -> None:
+def test_test_labels_do_not_change_the_selection(federation: Make) -> None:
     world = federation()
 
     def scrambled(graph: dgl.DGLGraph) -> dgl.DGLGraph:
@@ -155,7 +155,7 @@ def test_test_labels_play_no_part_in_selection(federation: Make) -> None:
     assert a.best_round == b.best_round and a.history["val"] == b.history["val"] and a.score != b.score
 
 
-def test_best_round_is_the_first_best_and_bytes_go_up_to_it(federation: Make) -> None:
+def test_the_best_round_is_the_first_best_and_bytes_are_counted_to_it(federation: Make) -> None:
     out = run(federation(), rounds=12)
     values = out.history["val"]
     assert out.best_round == values.index(max(values)) + 1

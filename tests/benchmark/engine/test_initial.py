@@ -81,7 +81,7 @@ def linear_fans(extra: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("around", ["graphs", "fedstar"])
-def test_classifiers_of_graphs_start_as_torchs_linear_layers_where_asked(around: str) -> None:
+def test_graph_classifiers_start_like_torch_with_linear_start(around: str) -> None:
     gin = BACKBONES.build("gin", {"hidden": H, "layers": 3, "linear_start": "torch"})
     star = METHODS.build("fedstar")
     (model,) = graph_models([gin]) if around == "graphs" else star.architecture([gin])

@@ -264,7 +264,7 @@ def test_sums_follow_their_weights() -> None:
     right(share)
 
 
-def test_server_weights_are_those_of_participants(federation: Make) -> None:
+def test_server_weights_use_the_nodes_of_participants(federation: Make) -> None:
     """By the nodes of participants that have a training node."""
     server = start(federation((13, 7, 10), without_train=(1,)), weighting="nodes").server
     for participants, expected in (([0, 1, 2], [13, 0, 10]), ([1, 2], [0, 1]), ([2, 0], [10, 13]), ([1], [1])):

@@ -158,7 +158,7 @@ def test_a_pass_in_parts_is_a_whole_pass(name: str, sparse: bool, federation: Ma
         torch.testing.assert_close(one, other)
 
 
-def test_scores_are_those_of_whole_passes(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_equal_whole_passes(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     config = TrainConfig(rounds=2, batch_size=4, fanout=[3, 2])
     backbone, data = architecture("gcn"), federation(sizes=(40, 30, 22))
     whole = train(data, METHODS.build("fedavg", {}), [backbone], config, 0)

@@ -132,7 +132,7 @@ def test_input_product_and_column_drops(sparse: bool, federation: Make) -> None:
     torch.testing.assert_close(x.drop_columns(keep) @ weight, segment_ops.segment_product(dropped, weight, x.sizes))
 
 
-def test_dropout_scales_what_it_keeps() -> None:
+def test_dropout_scales_kept_values() -> None:
     rows = torch.randn(30, 40, requires_grad=True)
     streams = Streams(0, [4, 2, 9], {})
     out = segment_ops.dropout(rows, 0.25, streams, (10, 5, 15), relu=True)
@@ -254,7 +254,7 @@ def test_sparse_products(seed: int, ones: bool, width: int) -> None:
     torch.testing.assert_close(product(GPU)[: shape[0]], torch.from_numpy(plain) @ dense)
 
 
-def test_a_long_row_is_summed_in_parts_that_depend_on_its_length_alone() -> None:
+def test_the_sum_of_a_long_row_depends_on_its_length_only() -> None:
     lengths = (0, 1, 64, 65, 4097, 0, 9000)  # one layer, two, three
     shape, ends = (len(lengths), 9000), np.cumsum((0, *lengths))
     columns = np.concatenate([np.arange(n) for n in lengths])

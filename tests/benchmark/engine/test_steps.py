@@ -31,7 +31,7 @@ from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation
 
 
-def test_bytes_are_those_of_the_values() -> None:
+def test_bytes_are_counted_per_value() -> None:
     tree = {
         "model": {"w": torch.zeros(2, 3, 4), "b": torch.zeros(2, 4, dtype=torch.float64)},
         "ids": [torch.zeros(5, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)],
