@@ -50,12 +50,12 @@ from fglbench.benchmark.suites.cell import check_clients, registered_hash
 from fglbench.benchmark.suites.request import select_listed
 from fglbench.benchmark.suites.suitefile import load_suite
 
-store, found = Store(sys.argv[1]), {}
+store, plans = Store(sys.argv[1]), {}
 for suite in sys.argv[2:]:
     cells = load_suite(suite).cells()
     assert "added_later" in cells[0].method.params
-    found[suite] = dict(make_plan([(suite, cell) for cell in cells], store).counts())
-print(json.dumps(found, sort_keys=True))
+    plans[suite] = dict(make_plan([(suite, cell) for cell in cells], store).counts())
+print(json.dumps(plans, sort_keys=True))
 """
 
 

@@ -88,13 +88,13 @@ from fglbench.benchmark.submission import verify
 
 verify.in_child = lambda function, plugins, *arguments: function(*arguments)  # this process is one already
 
-found = []
+outputs = []
 for arguments in json.loads(sys.argv[1]):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(arguments)
-    found.append((code, out.getvalue(), err.getvalue()))
-print(json.dumps(found))
+outputs.append((code,  out.getvalue(), err.getvalue()))
+print(json.dumps(outputs))
 """
 
 
