@@ -93,7 +93,7 @@ for arguments in json.loads(sys.argv[1]):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(arguments)
-outputs.append((code,  out.getvalue(), err.getvalue()))
+    outputs.append((code, out.getvalue(), err.getvalue()))
 print(json.dumps(outputs))
 """
 
