@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import dgl
 import dgl.nn
 import numpy as np
@@ -14,10 +12,10 @@ from torch import nn
 from fglbench.benchmark.engine import is_statistic
 from fglbench.benchmark.engine.backbones import Params
 from fglbench.benchmark.engine.graphs.graphsets import GraphStack, neighbours, normalised
-from fglbench.datasets.federation import Federation
 from fglbench.methods.parts.encoders import GCNEncoder, GINEncoder, Head, named
 
-Make = Callable[..., Federation]
+from .rounds import Make
+
 PICKS = [np.array([4, 1]), np.array([], np.int64), np.array([7, 6, 5])]  # the second client is absent
 
 

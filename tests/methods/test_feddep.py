@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +16,8 @@ from fglbench.methods import METHODS
 from fglbench.methods.feddep import DeepTurn, FedDEP, FusedSAGE
 from fglbench.methods.fedsage.turn import Turn
 
-Make = Callable[..., Federation]
+from .rounds import Make
+
 Model = dict[str, torch.Tensor]
 SIZES, SEED = (13, 30, 10), 5
 D, H, C, E, P, K = 12, 8, 3, 6, 4, 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import permutations
 from typing import Any
 
@@ -20,7 +19,8 @@ from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
 from fglbench.methods.fedlit import Links, Pairs, group_mean, initial, matching, scores
 
-Make = Callable[..., Federation]
+from .rounds import Make
+
 D, H, C, TYPES = 12, 4, 3, 3
 
 

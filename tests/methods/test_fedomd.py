@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import dgl.nn
@@ -18,7 +17,7 @@ from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 from fglbench.methods.fedomd import FedOMD, central_moments, moment_distance, moments_about, pooled
 
-Make = Callable[..., Federation]
+from .rounds import Make
 
 
 def exchange_of(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +27,8 @@ from fglbench.methods.fedsage.mending import MendedFeatures, Mending
 from fglbench.methods.fedsage.neighgen import NeighGen, hide, impair, match
 from fglbench.methods.fedsage.turn import Answer, Turn, random_neighbours, reach
 
-Make = Callable[..., Federation]
+from .rounds import Make
+
 D, P, LATENT = 12, 3, 5
 SMALL = {"neighbours": P, "latent": LATENT, "generator_hidden": 4, "generator_epochs": 2, "exchange_epochs": 2}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +12,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fglbench.datasets.federation import Federation, GraphClient
+from fglbench.datasets.federation import GraphClient
 
-Make = Callable[..., Federation]
+from .rounds import Make, start
+
 H, L, HEADS = 4, 2, 2
 PARAMS: dict[str, Any] = {"heads": HEADS, "rate": 0.0, "tau": 3.0}
 TRAINING: dict[str, Any] = {
@@ -101,7 +101,7 @@ def trained_graphs(client: Any) -> list[int]:
     return rows
 
 
-def test_rounds_equal_slow_loops(labelled_sets: Make, start: Callable[..., Any]) -> None:
+def test_rounds_equal_slow_loops(labelled_sets: Make) -> None:
     """Three rounds of full batches: SGD by hand; encoders and consensus are averaged, the rest stays local."""
     world, rate = labelled_sets((9, 6, 8)), 0.02
     run = start(world, "fedssp", PARAMS, **TRAINING, lr=rate)
@@ -148,7 +148,7 @@ def test_rounds_equal_slow_loops(labelled_sets: Make, start: Callable[..., Any])
     torch.testing.assert_close(scores, torch.cat(expected), rtol=1e-3, atol=1e-4)
 
 
-def test_preference_can_be_added_in_predictions(labelled_sets: Make, start: Callable[..., Any]) -> None:
+def test_preference_can_be_added_in_predictions(labelled_sets: Make) -> None:
     run = start(labelled_sets((9, 6, 8)), "fedssp", PARAMS | {"preference": "always"}, **TRAINING, lr=0.05)
     for number in (1, 2, 3):
         run.round(number)
@@ -161,7 +161,7 @@ def test_preference_can_be_added_in_predictions(labelled_sets: Make, start: Call
     torch.testing.assert_close(scores - plain, added[clients.batch.owner], rtol=1e-3, atol=1e-5)
 
 
-def test_predictions_do_not_depend_on_node_order_or_eigenbasis(labelled_sets: Make, start: Callable[..., Any]) -> None:
+def test_predictions_do_not_depend_on_node_order_or_eigenbasis(labelled_sets: Make) -> None:
     """Cycles, stars and cliques have equal eigenvalues: a new node order changes eigenvectors, but no logits."""
     world = labelled_sets((9, 6, 8))
 
@@ -180,9 +180,7 @@ def test_predictions_do_not_depend_on_node_order_or_eigenbasis(labelled_sets: Ma
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
-def test_absent_clients_are_scored_with_the_new_encoders(
-    participation: float, labelled_sets: Make, start: Callable[..., Any]
-) -> None:
+def test_absent_clients_are_scored_with_the_new_encoders(participation: float, labelled_sets: Make) -> None:
     run = start(labelled_sets((9, 6, 8, 7)), "fedssp", PARAMS, **TRAINING, participation=participation)
     for number in (1, 2, 3):
         run.round(number)

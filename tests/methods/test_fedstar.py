@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import dgl
@@ -11,10 +10,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fglbench.datasets.federation import Federation, GraphClient
+from fglbench.datasets.federation import GraphClient
 from fglbench.methods.fedstar import StructureCode
 
-Make = Callable[..., Federation]
+from .rounds import Make, start
+
 H, L, WALKS, DEGREES = 4, 2, 3, 4
 PARAMS = {"walks": WALKS, "degrees": DEGREES}
 TRAINING: dict[str, Any] = {
@@ -80,7 +80,7 @@ def test_codes_equal_explicit_walks(labelled_sets: Make) -> None:
     torch.testing.assert_close(by_hand, torch.tensor([0.0, 1 / 4 + 1 / 6, 1 / 12 + 1 / 12]))
 
 
-def test_rounds_equal_slow_loops(labelled_sets: Make, start: Callable[..., Any]) -> None:
+def test_rounds_equal_slow_loops(labelled_sets: Make) -> None:
     """Two rounds of full batches: SGD by hand; the structure is averaged, the rest stays local."""
     world, rate = labelled_sets((9, 6, 8)), 0.02
     run = start(world, "fedstar", PARAMS, **TRAINING, lr=rate)
@@ -115,7 +115,7 @@ def test_rounds_equal_slow_loops(labelled_sets: Make, start: Callable[..., Any])
             place += 1
 
 
-def test_only_structure_is_uploaded(labelled_sets: Make, start: Callable[..., Any]) -> None:
+def test_only_structure_is_uploaded(labelled_sets: Make) -> None:
     run = start(labelled_sets(), "fedstar", PARAMS, **TRAINING)
     uploads = run.round(1)["model"]
     assert {name.split(".")[0] for name in uploads} == {"structure"}
@@ -125,9 +125,7 @@ def test_only_structure_is_uploaded(labelled_sets: Make, start: Callable[..., An
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
-def test_absent_clients_are_scored_with_the_new_structure(
-    participation: float, labelled_sets: Make, start: Callable[..., Any]
-) -> None:
+def test_absent_clients_are_scored_with_the_new_structure(participation: float, labelled_sets: Make) -> None:
     run = start(labelled_sets((9, 6, 8, 7)), "fedstar", PARAMS, **TRAINING, participation=participation)
     for number in (1, 2, 3):
         run.round(number)

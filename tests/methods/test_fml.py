@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F
 
-from fglbench.datasets.federation import Federation
+from .rounds import Make, start
 
-Make = Callable[..., Federation]
 SIZES = (13, 7, 10, 9, 8)
 
 
@@ -21,7 +17,7 @@ def divergence(teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("nodes", ["train", "all"])
-def test_losses_and_gradients(nodes: str, federation: Make, start: Callable[..., Any]) -> None:
+def test_losses_and_gradients(nodes: str, federation: Make) -> None:
     run = start(federation(SIZES), "fml", {"alpha": 0.3, "beta": 0.8, "nodes": nodes}, backbone={"dropout": 0})
     run.round(1)
     clients = run.simulation.client_batches[0]
@@ -54,7 +50,7 @@ def test_losses_and_gradients(nodes: str, federation: Make, start: Callable[...,
 
 
 @pytest.mark.parametrize("uniform", [True, False])
-def test_server_averages_the_memes(uniform: bool, federation: Make, start: Callable[..., Any]) -> None:
+def test_server_averages_the_memes(uniform: bool, federation: Make) -> None:
     world = federation(SIZES)
     run = start(world, "fml", {"uniform": uniform})
     models = run.round(1)["model"]
@@ -64,7 +60,7 @@ def test_server_averages_the_memes(uniform: bool, federation: Make, start: Calla
         torch.testing.assert_close(value, mean)
 
 
-def test_a_round_starts_from_the_received_meme(federation: Make, start: Callable[..., Any]) -> None:
+def test_a_round_starts_from_the_received_meme(federation: Make) -> None:
     run = start(federation(SIZES), "fml", lr=1e-12, weight_decay=0.0)
     start_of_all = {name: value.clone() for name, value in run.simulation.server.state["model"].items()}
     models = run.round(1)["model"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,13 +10,12 @@ import torch
 import torch.nn.functional as F
 
 from fglbench.benchmark.engine.batch import Batch, collate
-from fglbench.datasets.federation import Federation
 from fglbench.methods.parts import contrast
 from fglbench.methods.parts.contrast import class_contrast, model_contrast
 from fglbench.methods.parts.dual import kl, neighbour_kl
 from fglbench.methods.parts.prototypes import FAR, class_means, nearest
 
-Make = Callable[..., Federation]
+from .rounds import Make, start
 
 
 def softmax(row: torch.Tensor) -> list[torch.Tensor]:
@@ -187,7 +185,7 @@ def test_class_means(federation: Make) -> None:
 
 
 @pytest.mark.parametrize("squared", ["mean", "sum"])
-def test_loss_and_gradient(squared: str, federation: Make, start: Callable[..., Any]) -> None:
+def test_loss_and_gradient(squared: str, federation: Make) -> None:
     """CE + lambda mean_i |r_i - c^(y_i)|^2, without the second term for a class without a prototype."""
     world = federation((13, 7, 10, 9, 8))
     run = start(world, "fedproto", {"lam": 0.7, "squared": squared}, backbone={"dropout": 0})
@@ -225,7 +223,7 @@ def test_nearest_prototype() -> None:
 
 
 @pytest.mark.parametrize("name", ["fml", "fedkd", "fedgkc"])
-def test_a_training_pass_drops_units_of_both_models(name: str, federation: Make, start: Callable[..., Any]) -> None:
+def test_a_training_pass_drops_units_of_both_models(name: str, federation: Make) -> None:
     run = start(federation(), name, backbone={"dropout": 0.5})
     run.round(1)
     clients, method = run.simulation.client_batches[0], run.method
@@ -236,7 +234,7 @@ def test_a_training_pass_drops_units_of_both_models(name: str, federation: Make,
     torch.testing.assert_close(*asked)
 
 
-def test_without_dropout_a_training_pass_equals_an_evaluation_pass(federation: Make, start: Callable[..., Any]) -> None:
+def test_without_dropout_a_training_pass_equals_an_evaluation_pass(federation: Make) -> None:
     run = start(federation(), "fml", backbone={"dropout": 0})
     run.round(1)
     clients = run.simulation.client_batches[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -18,13 +17,15 @@ from fglbench.benchmark.engine.graphs.graphsets import GraphStack
 from fglbench.benchmark.engine.payload import tree_bytes
 from fglbench.benchmark.engine.rng import Streams
 from fglbench.benchmark.engine.segment_ops import SparseMatrix
-from fglbench.datasets.federation import Federation, NodeClient
+from fglbench.datasets.federation import NodeClient
 from fglbench.methods.fedgta import propagate_labels
 from fglbench.methods.fedsage import products
 from fglbench.methods.fedsage.products import Thinned, thinned_product
 from fglbench.methods.parts.contrast import augment
 from fglbench.methods.parts.mutual_information import PersonalisedPageRank
 from fglbench.methods.parts.rows import listed, packed, split, unpacked
+
+from .rounds import Make
 
 close = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-4)  # sums of 300 terms, in another order
 SHAPES = [(40, 300, 70), (5, 1, 3), (1, 128, 1), (0, 7, 3), (4, 0, 3)]
@@ -121,9 +122,6 @@ def test_a_tree_of_lists_is_the_clients_trees() -> None:
     assert [len(part) for part in whole["rows"]["values"]] == [3, 0, 5]
     for one, part in zip(trees, split(whole), strict=True):
         assert torch.equal(one["id"], part["id"]) and torch.equal(one["rows"]["values"], part["rows"]["values"])
-
-
-Make = Callable[..., Federation]
 
 
 def dense(client: NodeClient) -> torch.Tensor:

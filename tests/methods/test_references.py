@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +19,7 @@ from fglbench.benchmark.engine.train import set_up
 from fglbench.datasets.federation import Federation, GraphClient
 from fglbench.methods import METHODS
 
-Make = Callable[..., Federation]
+from .rounds import Make
 
 
 def by_hand(world: Federation) -> list[float]:
