@@ -60,7 +60,7 @@ def through(convs: nn.ModuleList, norms: nn.ModuleList, graph: dgl.DGLGraph) -> 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_gin_encoder_agrees_with_dgl(training: bool, graph_sets: Make) -> None:
-    graphs, encoder = graph_sets().whole.graphs, GINEncoder(hidden=6, layers=3)  # type: ignore[union-attr]
+    graphs, encoder = graph_sets().whole.graphs, GINEncoder(hidden=6, layers=3)
     batch = GraphStack(graphs).batch(PICKS)
     params = perturbed([encoder.draw(4, torch.Generator().manual_seed(k)) for k in range(3)])
     start = {name: value.clone() for name, value in params.items()}
@@ -99,7 +99,7 @@ def test_gin_encoder_agrees_with_dgl(training: bool, graph_sets: Make) -> None:
 
 
 def test_gcn_encoder_agrees_with_dgl(graph_sets: Make) -> None:
-    graphs, encoder = graph_sets().whole.graphs, GCNEncoder(hidden=6, layers=3)  # type: ignore[union-attr]
+    graphs, encoder = graph_sets().whole.graphs, GCNEncoder(hidden=6, layers=3)
     batch = GraphStack(graphs).batch(PICKS)
     params = perturbed([encoder.draw(4, torch.Generator().manual_seed(k)) for k in range(3)])
     codes = encoder.encode(params, batch, normalised)

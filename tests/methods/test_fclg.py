@@ -96,7 +96,7 @@ def test_distillation_losses_are_equations_2_and_3() -> None:
 @pytest.fixture
 def batch(graph_sets: Make) -> GraphBatch:
     """Two graphs of one client, none of the next, three of the last."""
-    graphs = graph_sets().whole.graphs  # type: ignore[union-attr]
+    graphs = graph_sets().whole.graphs
     return GraphStack(graphs).batch([np.array([4, 1]), np.array([], np.int64), np.array([7, 6, 5])])
 
 
@@ -172,7 +172,7 @@ def test_the_earlier_model_is_that_of_the_start_of_the_epoch(graph_sets: Make) -
     method, seen = running.method, []
 
     class Watched(FCLG):
-        def local_loss(self, clients):  # type: ignore[no-untyped-def]
+        def local_loss(self, clients):
             value = {n: v.detach().clone() for n, v in clients.params.items() if not is_statistic(n)}
             seen.append((value, clients.state["previous"]["0.inner.weight"].clone()))
             return super().local_loss(clients)

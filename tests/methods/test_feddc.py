@@ -19,7 +19,7 @@ def test_three_rounds_equal_the_algorithm(correction: str, sized: bool, particip
     """Per client: autograd of the whole objective, plain SGD and server means by hand."""
     world, alpha, lr, steps = federation((13, 7, 10, 9)), 0.3, 0.2, 2
     params = {"alpha": alpha, "lr": lr, "correction": correction, "clip": None, "client_size": sized}
-    train = [int(client.graph.ndata["train_mask"].sum()) for client in world.clients]  # type: ignore[union-attr]
+    train = [int(client.graph.ndata["train_mask"].sum()) for client in world.clients]
     s = [4 * n / sum(train) if sized else 1.0 for n in train]  # as the released code's weight_list
     assert not sized or max(s) > 1.2 * min(s)
     options = {**GCN, "weight_decay": 0.0, "backbone": {"dropout": 0.0}}

@@ -15,14 +15,10 @@ from fglbench.methods.fedgkc import FedGKC, node_strength
 from fglbench.methods.parts.contrast import augment
 from fglbench.registry import UserError
 
+from .formulas import divergence
 from .rounds import Make, start
 
 SIZES = (13, 7, 10, 9, 8)
-
-
-def divergence(teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
-    p, q = teacher.detach().softmax(0), student.softmax(0)
-    return sum((a * (a.log() - b.log()) for a, b in zip(p, q, strict=True)), torch.zeros(()))
 
 
 def neighbours(batch: Any) -> list[list[int]]:

@@ -53,7 +53,7 @@ def slow_fuse(world: Federation, values: dict[int, torch.Tensor], literal: bool)
         holders = [k for k in values if node in ids[k]]
         if holders:
             rows = sum(len(ids[k]) / total * values[k][ids[k].index(node)] for k in holders)
-            fused[node] = rows if literal else rows / sum(len(ids[k]) / total for k in holders)  # type: ignore[assignment]
+            fused[node] = rows if literal else rows / sum(len(ids[k]) / total for k in holders)
     return fused
 
 

@@ -13,6 +13,7 @@ from fglbench.benchmark.engine.rng import stream
 from fglbench.datasets.federation import Federation
 from fglbench.methods import fedlog
 
+from .formulas import near_of
 from .rounds import Make, start
 
 Model = dict[str, torch.Tensor]
@@ -22,10 +23,6 @@ PLAIN: dict[str, Any] = {
     "kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0, "lr": 0.05,
 }  # fmt: skip
 SMALL: dict[str, Any] = {"condensed": S, "generator_epochs": 3, "generator_dropout": 0.0, "lam_norm": 0.3}
-
-
-def near_of(client: Any) -> list[list[int]]:
-    return [sorted(client.graph.predecessors(v).tolist()) for v in range(client.graph.num_nodes())]
 
 
 def sage(w: Model, h: list[torch.Tensor], near: list[list[int]]) -> torch.Tensor:
@@ -107,7 +104,7 @@ def shares_of(world: Federation) -> torch.Tensor:
     """(K, C) shares of each class over clients."""
     rows = []
     for client in world.clients:
-        labels = client.graph.ndata["label"][client.graph.ndata["train_mask"]].tolist()  # type: ignore[union-attr]
+        labels = client.graph.ndata["label"][client.graph.ndata["train_mask"]].tolist()
         rows.append([labels.count(c) / len(labels) for c in range(C)])
     share = torch.tensor(rows)
     return torch.stack([column / column.sum() if column.sum() else column + 1 / 3 for column in share.T]).T
@@ -119,7 +116,7 @@ def test_generators_equal_slow_loops(federation: Make) -> None:
     generators = run.simulation.client_batches[0].state["generators"][0].generators
     client_generators = [slow_generator(client, k, first_generator(), 3) for k, client in enumerate(world.clients)]
     share = shares_of(world)
-    x = world.clients[0].feat.to_dense()  # type: ignore[union-attr]
+    x = world.clients[0].feat.to_dense()
     for c in range(C):
         expected = {name: sum(share[k, c] * client_generators[k][name] for k in range(3)) for name in generators}
         one = {name: value[c] for name, value in generators.items()}
@@ -191,7 +188,7 @@ def test_three_rounds_equal_slow_loops(federation: Make) -> None:
     at = 0
     for w, client in zip(slow_models, world.clients, strict=True):
         near = near_of(client)
-        for v, z in enumerate(sage(w, list(client.feat.to_dense()), near)):  # type: ignore[union-attr]
+        for v, z in enumerate(sage(w, list(client.feat.to_dense()), near)):
             head, tail = likely(w, z)
             a = alpha_of(len(near[v]))
             expected = (a * head.exp() + (1 - a) * tail.exp()).log()

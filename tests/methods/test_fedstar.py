@@ -6,7 +6,6 @@ from typing import Any
 
 import dgl
 import numpy as np
-import pytest
 import torch
 import torch.nn.functional as F
 
@@ -72,7 +71,7 @@ def lonely() -> dgl.DGLGraph:
 
 
 def test_codes_equal_explicit_walks(labelled_sets: Make) -> None:
-    graphs = [lonely(), *labelled_sets().whole.graphs]  # type: ignore[union-attr]
+    graphs = [lonely(), *labelled_sets().whole.graphs]
     for graph in graphs:
         code = StructureCode(WALKS, DEGREES)(dense(graph).numpy(), np.array([0, graph.num_nodes()]))
         torch.testing.assert_close(code, slow_code(graph))
@@ -109,7 +108,7 @@ def test_rounds_equal_slow_loops(labelled_sets: Make) -> None:
     logits = clients.network.forward(personal, clients.data).logits
     place = 0
     for k, client in enumerate(world.clients):
-        for graph in client.graphs:  # type: ignore[union-attr]
+        for graph in client.graphs:
             expected = slow_logits({n: v[k] for n, v in personal.items()}, graph)
             torch.testing.assert_close(logits[place], expected, rtol=1e-3, atol=1e-4)
             place += 1
@@ -124,9 +123,8 @@ def test_only_structure_is_uploaded(labelled_sets: Make) -> None:
     assert run.simulation.upload_bytes == run.simulation.download_bytes == [2 * 4 * scalars] * 3
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.5])
-def test_absent_clients_are_scored_with_the_new_structure(participation: float, labelled_sets: Make) -> None:
-    run = start(labelled_sets((9, 6, 8, 7)), "fedstar", PARAMS, **TRAINING, participation=participation)
+def test_absent_clients_are_scored_with_the_new_structure(labelled_sets: Make) -> None:
+    run = start(labelled_sets((9, 6, 8, 7)), "fedstar", PARAMS, **TRAINING, participation=0.5)
     for number in (1, 2, 3):
         run.round(number)
     (personal,) = run.simulation.personal_models()

@@ -113,7 +113,7 @@ def test_two_rounds_at_the_server_equal_slow_loops(on: str, federation: Make) ->
                 share[k, c]
                 * torch.stack([(mine[i] - taught[i]).abs().mean() for i in range(count) if label[i] == c]).mean()
                 for c in range(3)
-            )  # type: ignore[return-value]
+            )
 
         for _ in range(2):
             z = torch.from_numpy(draws.standard_normal((count, 32), dtype="float32"))

@@ -152,7 +152,7 @@ def test_rounds_equal_slow_loops(rival: str, labelled_sets: Make) -> None:
     for k, client in enumerate(world.clients):
         for name, value in models[k].items():
             torch.testing.assert_close(personal[name][k], value, rtol=1e-3, atol=1e-5)
-        slow = Slow(models[k], client.graphs, False)  # type: ignore[union-attr]
+        slow = Slow(models[k], client.graphs, False)
         expected.append(slow.logits(slow.links()))
     torch.testing.assert_close(scores, torch.cat(expected), rtol=1e-3, atol=1e-4)
 
@@ -169,9 +169,8 @@ def test_zero_virtual_nodes_have_no_effect_in_one_layer(labelled_sets: Make) -> 
         assert torch.equal(one, other) == (layers == 1)
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.5])
-def test_generators_are_not_shared(participation: float, labelled_sets: Make) -> None:
-    run = start(labelled_sets((9, 6, 8, 7)), "fedvn", PARAMS, **TRAINING, participation=participation)
+def test_generators_are_not_shared(labelled_sets: Make) -> None:
+    run = start(labelled_sets((9, 6, 8, 7)), "fedvn", PARAMS, **TRAINING, participation=0.5)
     for number in (1, 2, 3):
         run.round(number)
     (personal,) = run.simulation.personal_models()

@@ -115,13 +115,6 @@ def test_the_objective_written_out(params: dict[str, Any], federation: Make) -> 
             torch.testing.assert_close(mine[k], other[0], rtol=1e-4, atol=1e-5)
 
 
-def models(run: Any, rounds: int = 3) -> dict[str, torch.Tensor]:
-    for number in range(1, rounds + 1):
-        run.round(number)
-    model: dict[str, torch.Tensor] = run.simulation.server.state["model"]
-    return model
-
-
 def test_views_take_the_strength_of_their_side(federation: Make) -> None:
     """Rates of 0 keep the graph of one side and not that of the other."""
     still = {"strong_edges": 0.0, "strong_features": 0.0}
@@ -141,7 +134,8 @@ def test_target_of_the_contrast_of_views(federation: Make) -> None:
     """With dropout a local target is a training pass and a frozen one is not; the initial model stays."""
     game = start(federation(), "fgssl", {"target": "initial"}, backbone={"dropout": 0.5}, **GCN)
     first = {n: v.clone() for n, v in game.simulation.server.state["model"].items()}
-    models(game)
+    for number in (1, 2, 3):
+        game.round(number)
     clients, method = game.simulation.client_batches[0], game.simulation.method
     for n, value in clients.state["initial"].items():
         torch.testing.assert_close(value, first[n].expand_as(value), rtol=0, atol=0)

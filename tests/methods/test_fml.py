@@ -6,14 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from .formulas import divergence
 from .rounds import Make, start
 
 SIZES = (13, 7, 10, 9, 8)
-
-
-def divergence(teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
-    p, q = teacher.detach().softmax(0), student.softmax(0)
-    return sum((a * (a.log() - b.log()) for a, b in zip(p, q, strict=True)), torch.zeros(()))
 
 
 @pytest.mark.parametrize("nodes", ["train", "all"])

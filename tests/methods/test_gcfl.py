@@ -108,7 +108,7 @@ class SlowServer:
             total = sum(self.sizes[k] for k in cluster)
             mean_model = {n: sum(self.sizes[k] / total * uploads[k][n] for k in cluster) for n in uploads[0]}
             for k in cluster:
-                self.sent[k] = mean_model  # type: ignore[assignment]
+                self.sent[k] = mean_model
 
     def weights(self, cluster: list[int], moved: list[torch.Tensor]) -> np.ndarray:
         n = len(cluster)

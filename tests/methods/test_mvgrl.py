@@ -74,7 +74,7 @@ def test_loss_contrasts_nodes_of_one_view_with_graphs_of_the_other(graph_sets: M
     losses = MVGRLFedAvg().batch_loss(clients)
     names = list(clients.params)
     grads = dict(zip(names, torch.autograd.grad(losses.sum(), [clients.params[n] for n in names]), strict=True))
-    graphs = [graph for client in world.clients for graph in client.graphs]  # type: ignore[union-attr]
+    graphs = [graph for client in world.clients for graph in client.graphs]
     place = 0
     for k, count in enumerate(clients.minibatch.counts):
         picks = clients.minibatch.picks[place : place + count]
@@ -95,6 +95,6 @@ def test_embedding_is_the_sum_of_both_views_graph_codes(graph_sets: Make) -> Non
     batch = clients.stack.batch(clients.held)
     embedding = MVGRLFedAvg().embed(clients.params, clients.network, batch)
     params = {name: value[0] for name, value in clients.params.items()}
-    graphs = [graph for client in world.clients for graph in client.graphs]  # type: ignore[union-attr]
+    graphs = [graph for client in world.clients for graph in client.graphs]
     expected = [first[1] + second[1] for first, second in (codes(params, graph) for graph in graphs)]
     torch.testing.assert_close(embedding, torch.stack(expected), rtol=1e-5, atol=1e-6)

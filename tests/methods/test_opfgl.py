@@ -216,8 +216,8 @@ def test_pooled_statistics_are_those_of_all_nodes(federation: Make) -> None:
     params = {"nodes": 1, "hops": 0, "expand": 0, "lam_smoothness": 0.0, "condense_steps": 900, "lr_features": 0.05}
     run = start(world, "o-pfgl", params | {"epochs": 1}, **PLAIN)
     run.round(1)
-    x = [client.feat.to_dense()[client.graph.ndata["train_mask"]] for client in world.clients]  # type: ignore[union-attr]
-    label = [client.graph.ndata["label"][client.graph.ndata["train_mask"]] for client in world.clients]  # type: ignore[union-attr]
+    x = [client.feat.to_dense()[client.graph.ndata["train_mask"]] for client in world.clients]
+    label = [client.graph.ndata["label"][client.graph.ndata["train_mask"]] for client in world.clients]
     for c in range(C):
         rows = [a[b == c] for a, b in zip(x, label, strict=True) if (b == c).sum() > 1]
         surrogate = run.simulation.client_batches[0].received["features"][0, c]

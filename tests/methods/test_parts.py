@@ -185,7 +185,7 @@ def slow_diffusion(edges: set[tuple[int, int]], n: int, alpha: float) -> np.ndar
 
 @pytest.mark.parametrize("alpha", [0.2, 0.6])
 def test_pagerank_is_the_sum_over_walks_of_each_graph(alpha: float, graph_sets: Make) -> None:
-    graphs = graph_sets().whole.graphs  # type: ignore[union-attr]
+    graphs = graph_sets().whole.graphs
     stack = GraphStack(graphs)
     dense = stack.operator(PersonalisedPageRank(alpha)).toarray()
     between = dense.copy()
@@ -200,7 +200,7 @@ def test_pagerank_is_the_sum_over_walks_of_each_graph(alpha: float, graph_sets: 
 
 
 def test_the_threshold_drops_small_entries_and_no_other(graph_sets: Make) -> None:
-    stack = GraphStack(graph_sets().whole.graphs)  # type: ignore[union-attr]
+    stack = GraphStack(graph_sets().whole.graphs)
     exact, cut = stack.operator(PersonalisedPageRank(0.2)), stack.operator(PersonalisedPageRank(0.2, 0.1))
     expected = np.where(exact.toarray() >= np.float32(0.1), exact.toarray(), 0)
     assert 0 < cut.nnz < exact.nnz
@@ -208,7 +208,7 @@ def test_the_threshold_drops_small_entries_and_no_other(graph_sets: Make) -> Non
 
 
 def test_an_operator_is_computed_once(graph_sets: Make) -> None:
-    stack = GraphStack(graph_sets().whole.graphs)  # type: ignore[union-attr]
+    stack = GraphStack(graph_sets().whole.graphs)
     assert stack.operator(PersonalisedPageRank(0.2)) is stack.operator(PersonalisedPageRank(0.2))
     assert stack.operator(PersonalisedPageRank(0.2)) is not stack.operator(PersonalisedPageRank(0.3))
 

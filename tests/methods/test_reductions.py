@@ -93,7 +93,7 @@ TERMS = [
 
 def of(run: Any, uploads: dict[str, Any], what: str) -> dict[str, torch.Tensor]:
     if what == "clients":
-        return run.simulation.client_batches[0].params  # type: ignore[no-any-return]
+        return run.simulation.client_batches[0].params
     params: dict[str, torch.Tensor] = run.simulation.server.state["model"] if what == "server" else uploads["model"]
     return params
 
