@@ -64,7 +64,7 @@ class Route(ABC):
     read: Reader
 
     def content(self, work: Path) -> Content:
-        """Return the content, fetched into the empty folder `work` if needed. Raises Unavailable, or one of `DAMAGE`."""
+        """Return the content, fetched into the empty folder `work` if needed. Raises Unavailable, or a `DAMAGE`."""
         return self.read(self.fetch(work))
 
     @abstractmethod

@@ -69,7 +69,7 @@ class FedAdam(FedOpt):
 
     b1 = 0.9, b2 = 0.99 and tau = 1e-3 hold for all of its experiments; the server's rate is searched for each task with
     the clients' (10^-2 on CIFAR-10 and several others, between 10^-2.5 and 1 elsewhere): 10^-2. Its clients take plain
-    SGD steps, here the cell's.
+    SGD steps, here the run's.
     """
 
     summary = "FedAvg with Adam as the server's step"

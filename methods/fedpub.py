@@ -50,7 +50,7 @@ class FedPub(LocalTraining):
     Departures. The released code takes both penalties from detached tensors, so they have no gradient: `as_released`.
     Its l1 = 1e-3 has therefore never shrunk a mask; where it does, Adam drives most of them to 0 and accuracy with
     them, so the default is smaller. Weight decay applies to W and not to the masks, which have their own penalty
-    (`as_released`: to both). Width, decay, epochs and features are the cell's; the released code has h = 128, decay
+    (`as_released`: to both). Width, decay, epochs and features are the run's; the released code has h = 128, decay
     1e-6, E = 1 on Cora and features divided by their row sums.
     """
 

@@ -46,7 +46,7 @@ class FedSpray(LocalTraining):
     steps of FedAvg, each parameter as many.
 
     From the released code, the paper's text was not available. Departures: the code has a rate of its own for proxies
-    (Adam, 0.02; here the cell's optimiser for all), overwrites g at each client by f, and trains GraphSAGE; a class
+    (Adam, 0.02; here the run's optimiser for all), overwrites g at each client by f, and trains GraphSAGE; a class
     that no client has keeps its proxy.
     """
 

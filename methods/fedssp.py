@@ -231,10 +231,10 @@ class FedSSP(LocalTraining):
     statistics of the encoders' BatchNorm too. Messages: the encoders and the mean up, the encoders and M down:
     2 h^2 + (heads + 8) h scalars of encoders and h of means. Scored: each client's own model under the new encoders.
 
-    Depth and width are the cell's backbone's; the architecture is always the paper's. As in the
+    Depth and width are the run's backbone's; the architecture is always the paper's. As in the
     released code p_k shifts r only in training; `preference` "always" is the other reading. Departures: the code's
     entry of the identity at an edge, always 0, is left out, and so is dropout on attention weights. It has rates of
-    AdamW and SGD for model and p_k (here the cell's optimiser for both), makes AdamW anew for each minibatch, never
+    AdamW and SGD for model and p_k (here the run's optimiser for both), makes AdamW anew for each minibatch, never
     clears the gradient of p_k, draws each client's first model itself, averages without weights, sends no encoders in
     the first round, and takes the mean of the last minibatch, times 1/2, for m and for M: its tau 100 is 25 here.
     """
@@ -249,7 +249,7 @@ class FedSSP(LocalTraining):
     delivers = "personal"
 
     heads: int = option(4, "filters, and heads of the attention (released code: 4)", ge=1)
-    rate: float = option(0.1, "dropout in the place of the cell's (released code: 0.1)", ge=0, lt=1)
+    rate: float = option(0.1, "dropout in the place of the run's (released code: 0.1)", ge=0, lt=1)
     tau: float = option(
         25.0,
         "weight of the distance to the consensus (released code: 100 on halves, which is 25)",

@@ -100,7 +100,7 @@ class FedStar(LocalTraining):
     Messages: the structure channel up and down, (walks + degrees) h + h + L (h^2 + h) scalars. Scored: each client's
     own model under the new global structure channel.
 
-    Width, depth and dropout are the cell's backbone's; the architecture is always the paper's. As in
+    Width, depth and dropout are the run's backbone's; the architecture is always the paper's. As in
     the released code layers of the feature channel are GIN's and the last mixture has no activation.
     """
 

@@ -83,8 +83,8 @@ class FedStruct(FedAvg):
     Departures and readings. `hops`, `powers`: the paper weights the powers by beta_l; the released code takes the last
     alone. `keep`: largest entries kept in each row after each product; the code keeps all, or with its pruning
     (FedStruct-p) the 30 n largest of the matrix, which no client can tell. The code has one local epoch, so that G_k is
-    the gradient at the received model. Its GNN is decoupled too, here the cell's; its layer norm has weights that no
-    client sends, here none. On another graph P_bar is that graph's. Width h, dropout, rate and epochs are the cell's
+    the gradient at the received model. Its GNN is decoupled too, here the run's; its layer norm has weights that no
+    client sends, here none. On another graph P_bar is that graph's. Width h, dropout, rate and epochs are the run's
     (released for Cora: 64, 0.75, Adam 0.005 and decay 5e-4, 1).
     """
 

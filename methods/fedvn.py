@@ -162,7 +162,7 @@ class FedVN(FedAvg):
 
     S' is 1 / M for all links in the released code, which never changes it (`rival` "uniform"); with "mean" it is the
     mean over clients of S_k of the round before, M scalars more up and down.
-    Width, depth and dropout are the cell's backbone's; the architecture is always the paper's. From
+    Width, depth and dropout are the run's backbone's; the architecture is always the paper's. From
     the released code, the paper's text was not to be had. Departures: a pass that scores normalises by running
     statistics, which are averaged too; in the code, without any, it takes those of the graphs that it scores. V starts
     at Glorot's draw, in the code at 0, around which the gradient of a correlation has no bound. The code trains by SGD.

@@ -55,7 +55,7 @@ class GHOST(FedAvg):
     uniform one by 5 steps of Frank and Wolfe (with equal weights each is an assignment; released: until it no longer
     changes) and has no gradient. `lam_retention`: the released server multiplies by 1, and its arguments have an
     `r_scale` of 1e-11 that it does not read; we multiply by both (Cora of `leaderboard`, seed 0: 40.9 with 1, 66.0 with
-    0). The server's passes have no dropout. The generator's rate and decay are the cell's (released: Adam 0.005, 4e-4).
+    0). The server's passes have no dropout. The generator's rate and decay are the run's (released: Adam 0.005, 4e-4).
     """
 
     family = "distillation"

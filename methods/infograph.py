@@ -53,8 +53,8 @@ class InfoGraphFedAvg(GraphMethod, FedAvg):
     BatchNorm, which are averaged too, because scoring needs them. Scored: k-means on U of all graphs under the global
     model.
 
-    Width and depth are the cell's backbone's (FCLG states none; our choice: h = 32, InfoGraph's release, and L = 4);
-    the architecture is fixed. Rate, batch and epochs are the cell's (our choice: Adam 1e-3, B = 128 or 64, E = 5,
+    Width and depth are the run's backbone's (FCLG states none; our choice: h = 32, InfoGraph's release, and L = 4);
+    the architecture is fixed. Rate, batch and epochs are the run's (our choice: Adam 1e-3, B = 128 or 64, E = 5,
     R = 50).
     """
 

@@ -56,8 +56,8 @@ class MVGRLFedAvg(GraphMethod, FedAvg):
     down. Scored: k-means on g1 + g2 of all graphs under the global model, by default unscaled, as in the FCLG paper,
     whose figures are those of a few outlying graphs split off.
 
-    Width and depth are the cell's backbone's (FCLG states none; our choice: h = 32, as in DGL's port, and L = 4); the
-    architecture is fixed. Rate, batch and epochs are the cell's (our choice: Adam 1e-3 without decay, B = 128 or 64).
+    Width and depth are the run's backbone's (FCLG states none; our choice: h = 32, as in DGL's port, and L = 4); the
+    architecture is fixed. Rate, batch and epochs are the run's (our choice: Adam 1e-3 without decay, B = 128 or 64).
     """
 
     family = "graph sets"

@@ -63,7 +63,7 @@ class OPFGL(LocalTraining):
     and stop early; here all steps count, because validation labels are the suite's to select by. It makes 1 node a
     class on citation graphs, elsewhere 0.25% of the labelled nodes; here `nodes`. GCN and SGC see the weights W, other
     architectures the edges alone. theta_k starts as the suite's models do and is not sent. Passes on the surrogate
-    have no dropout; rate and decay are the cell's (released: Adam 1e-4, then 5e-5 to 5e-3; no dropout, no decay).
+    have no dropout; rate and decay are the run's (released: Adam 1e-4, then 5e-5 to 5e-3; no dropout, no decay).
     """
 
     family = "personal"

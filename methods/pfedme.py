@@ -13,7 +13,7 @@ from .fedavg import FedAvg
 class PFedMe(FedAvg):
     """Dinh, Tran, Nguyen, NeurIPS 2020 (arXiv 2006.08848): descent on the Moreau envelopes of the clients' losses.
 
-    Client k: w_k <- w, then local rounds of `inner` steps each: theta_k by the cell's optimiser towards
+    Client k: w_k <- w, then local rounds of `inner` steps each: theta_k by the run's optimiser towards
         argmin L_k(theta) + lam/2 ||theta - w_k||^2,
     from the last theta_k of the round (at first w), and w_k <- w_k - eta lam (w_k - theta_k), eta times the gradient of
     the envelope. Server: w <- (1 - beta) w + beta sum_k p_k w_k, with p_k by the training configuration's `weighting`.
@@ -21,7 +21,7 @@ class PFedMe(FedAvg):
     With one local round a round, eta lam = 1 and beta = 1 it is FedProx with mu = lam.
 
     Departures: a round's E local epochs are E steps of theta, that is E / `inner` local rounds of which the last may be
-    shorter; the paper has 20 local rounds of 5 steps. theta is found by the cell's optimiser, where the paper descends
+    shorter; the paper has 20 local rounds of 5 steps. theta is found by the run's optimiser, where the paper descends
     at a rate of its own. Only participants train; the released code trains everyone and averages some.
     """
 

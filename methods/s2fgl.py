@@ -39,7 +39,7 @@ class S2FGL(FedAvg):
     of the training nodes with the highest scores: the released graph holds training nodes alone. Its nearest-neighbour
     graph is not symmetric, here it is the mean with its transpose; equal eigenvalues leave the eigenvectors open, as
     there. `limit` bounds the nodes of an alignment, whose cost is their number's cube. Backbone, rate and epochs are
-    the cell's (released: ACM-GCN of width 128, SGD 0.2, 10).
+    the run's (released: ACM-GCN of width 128, SGD 0.2, 10).
     """
 
     family = "shared model"

@@ -38,7 +38,7 @@ class FedSage(FedAvg):
     """Zhang et al., NeurIPS 2021 (arXiv 2106.13430), without the generator: FedAvg of a GraphSAGE classifier.
 
     Client and messages as FedAvg; server: the plain mean of the models, as the released code has it. Depth, width and
-    dropout are the cell's; the neighbourhood is complete where the released code samples 5 neighbours a layer. So are
+    dropout are the run's; the neighbourhood is complete where the released code samples 5 neighbours a layer. So are
     rate and rounds: the released classifier has Adam 0.001 and 20 rounds, where the boards' is 0.01.
     """
 

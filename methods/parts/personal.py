@@ -22,7 +22,7 @@ def last_layers(names: Collection[str], count: int) -> set[str]:
 
 
 class CommonWidth(LocalTraining):
-    """Every backbone gets `linear_head`: all its layers yield the cell's width h, and a linear map h -> C follows.
+    """Every backbone gets `linear_head`: all its layers yield the run's width h, and a linear map h -> C follows.
 
     Without it the last layer of a GNN is the classifier, SGC has no embedding at all, and heads of different
     architectures have different shapes. Private models, so it delivers the clients' own. So on a board of one
