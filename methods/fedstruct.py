@@ -234,7 +234,7 @@ class FedStruct(FedAvg):
         return self.message(server)
 
     def reached(self, clients: ClientBatch, vectors: torch.Tensor) -> torch.Tensor:
-        """Return the vectors (M, c) with entries of each client's rows of P_bar. vectors: (K, n, c), equal for all K."""
+        """Return the vectors (M, c) of each client's rows of P_bar. vectors: (K, n, c), equal for all K."""
         return vectors[0].index_select(0, placed(torch.cat(clients.state["reached"])))
 
     def structure(
