@@ -41,17 +41,17 @@ HEADS = ("homo", "smooth", "signed")  # the MLPs on the propagated features
 
 
 class Topology:
-    """The corrected graphs of a client batch. known: P (N, C). similar_pairs: S (n, n), bool, of each client; blocks:
+    """The corrected graphs of a client batch. known: P (N, C). alike: S (n, n), bool, of each client; blocks:
     A~ (n, n), normalised."""
 
     def __init__(self, batch: Batch, known: torch.Tensor, alpha: float, similar: float, powers: int) -> None:
         self.batch, self.known, self.powers = batch, known, powers
-        self.similar_pairs = [cosine(rows) > similar for rows in known.split(batch.sizes)]
-        for pairs in self.similar_pairs:
+        self.alike = [cosine(rows) > similar for rows in known.split(batch.sizes)]
+        for pairs in self.alike:
             pairs.fill_diagonal_(False)
         self.blocks = []
         matrix = batch.sum.scipy()
-        for first, pairs in zip(batch.offsets, self.similar_pairs, strict=False):
+        for first, pairs in zip(batch.offsets, self.alike, strict=False):
             last = first + len(pairs)
             edges = torch.from_numpy(matrix[first:last, first:last].toarray())
             block = alpha * edges + (1 - alpha) * pairs
@@ -297,7 +297,7 @@ class AdaFGL(FedAvg):
         out["signed"] = torch.cat([
             signed_propagation(h, slope, pairs, self.beta)
             for h, slope, pairs in zip(
-                embedding.split(batch.sizes), params["signed.slope"], topology.similar_pairs, strict=True
+                embedding.split(batch.sizes), params["signed.slope"], topology.alike, strict=True
             )
         ])  # fmt: skip
         return out
