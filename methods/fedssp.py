@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -52,11 +52,31 @@ from .parts.padded import Padded
 # -- spectra -----------------------------------------------------------------------------------------------------------
 
 
+GAP = 1e-8  # closer eigenvalues count as equal
+
+
 def _decompose(adjacency: sp.csr_matrix, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return eigenvalues (n,) and eigenvectors (n, n) of D - A of one graph, in float64."""
+    """Return eigenvalues (n,) and eigenvectors (n, n) of D - A of one graph, in float64.
+
+    The basis of equal eigenvalues, which LAPACK chooses by processor, is made unique: dropout depends on it.
+    """
     block = adjacency[first:last, first:last].toarray().astype(np.float64)
     values, vectors = np.linalg.eigh(np.diag(block.sum(1)) - block)
+    for equal in np.split(np.arange(len(values)), np.flatnonzero(np.diff(values) > GAP) + 1):
+        if len(equal) > 1:
+            values[equal] = values[equal].mean()
+            vectors[:, equal] = _unique_basis(vectors[:, equal])
     return values, vectors
+
+
+def _unique_basis(vectors: np.ndarray) -> np.ndarray:
+    """Return the basis (n, k) that Gram-Schmidt gives from the projections of nodes 0, 1, ... on their span."""
+    rotation = np.empty((0, vectors.shape[1]))
+    for row in vectors:
+        rest = row - rotation.T @ (rotation @ row)
+        if (length := np.linalg.norm(rest)) > 1e-6:
+            rotation = np.vstack([rotation, rest / length])
+    return vectors @ rotation.T
 
 
 def eigenvalues(adjacency: sp.csr_matrix, starts: np.ndarray) -> torch.Tensor:
@@ -247,6 +267,7 @@ class FedSSP(LocalTraining):
     tasks = ("graph-classification",)
     heterogeneous_features = True
     delivers = "personal"
+    revision: ClassVar[int] = 2
 
     heads: int = option(4, "filters, and heads of the attention (released code: 4)", ge=1)
     rate: float = option(0.1, "dropout rate, instead of the run's (released code: 0.1)", ge=0, lt=1)

@@ -8,6 +8,7 @@ from typing import Any
 
 import dgl
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -171,6 +172,26 @@ def test_predictions_do_not_depend_on_node_order_or_eigenbasis(labelled_sets: Ma
         logits.append(stacked.forward(training=False).logits)
     assert float(logits[0].std(0).max()) > 1e-3
     torch.testing.assert_close(logits[1], logits[0], rtol=1e-3, atol=1e-4)
+
+
+def test_training_does_not_depend_on_the_eigenbasis(labelled_sets: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dropout treats equal eigenvalues differently, so their basis must not be the one that LAPACK returned."""
+    eigh, source = np.linalg.eigh, np.random.default_rng(2)
+
+    def rotated(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        values, vectors = eigh(matrix)
+        for value in np.unique(values.round(6)):
+            equal = np.flatnonzero(abs(values - value) < 1e-5)
+            vectors[:, equal] @= np.linalg.qr(source.normal(size=(len(equal), len(equal))))[0]
+        return values, vectors
+
+    models = []
+    for function in (eigh, rotated):
+        monkeypatch.setattr(np.linalg, "eigh", function)
+        run = start(labelled_sets((9, 6, 8)), "fedssp", PARAMS | {"rate": 0.5}, **TRAINING)
+        run.round(1)
+        models.extend(run.simulation.personal_models())
+    torch.testing.assert_close(models[1], models[0], rtol=1e-3, atol=1e-5)
 
 
 def test_absent_clients_are_scored_with_the_new_encoders(labelled_sets: Make) -> None:
