@@ -17,7 +17,7 @@ from fglbench.report.html.pages import cell_html, pixels
 from fglbench.report.loading import load_boards
 from fglbench.report.provenance import training_settings
 from fglbench.report.ranking import Ranking, setting_loss
-from fglbench.report.special_tables import clients_table
+from fglbench.report.special_tables import client_gains, clients_table
 from fglbench.report.statistics import ranks
 from fglbench.report.tables import ranking_table, task_table
 from fglbench.report.text import ABSENT, Cell, Column, Interval, Line, Span, Table, to_markdown
@@ -134,8 +134,8 @@ def test_below_the_majority_is_said(made: SimpleNamespace) -> None:
     ranking = Ranking(made.board(rows))
     text = {line.entrant: line.cells[1].spans[0].text for line in tables.per_dataset_table(ranking).lines}
     assert text == {"good": "50.00 ± 0.00", "bad": "30.00 ± 0.00 ▽", "majority": "40.00 ± 0.00"}
-    assert "▽: below a reference that learns nothing" in tables.legend(ranking.board)
-    assert "▽" not in tables.legend(made.board(made.demo()))
+    assert "▽: below a reference that learns nothing" in tables.legend(ranking)
+    assert "▽" not in tables.legend(Ranking(made.board(made.demo())))
 
 
 def test_a_tuned_method_is_one_entrant_whatever_its_settings(made: SimpleNamespace) -> None:
@@ -212,7 +212,7 @@ def board(made: SimpleNamespace, partition: str, scores: dict[tuple[str, int], l
 
 
 def test_gains_by_hand(made: SimpleNamespace) -> None:
-    found = board(made, "source").client_gains.droplevel("task_label")
+    found = client_gains(board(made, "source")).droplevel("task_label")
     assert found.loc["alpha"].tolist() == pytest.approx([0.75, 0.0])  # a half and all; -0.1 and +0.1
     assert found.loc["beta"].tolist() == pytest.approx([0.25, -0.15])
     assert found.loc["local"].isna().all()
@@ -236,9 +236,9 @@ def test_the_columns_stand_where_clients_come_with_the_data(partition: str, made
 
 def test_without_local_training_or_with_other_clients_there_is_no_gain(made: SimpleNamespace) -> None:
     without = {key: own for key, own in SCORES.items() if key[0] != "local"}
-    assert board(made, "source", without).client_gains.isna().all(axis=None)
+    assert client_gains(board(made, "source", without)).isna().all(axis=None)
     other = SCORES | {("alpha", 1): [0.5, 0.9]}
-    found = board(made, "source", other).client_gains.droplevel("task_label")
+    found = client_gains(board(made, "source", other)).droplevel("task_label")
     assert found.loc["alpha"].isna().all() and found.loc["beta"].notna().all()
 
 
