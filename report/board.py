@@ -321,7 +321,7 @@ class Board:
 
     @cached_property
     def score_curves(self) -> pd.DataFrame:
-        """The score at every round of all scored rows: task_label, entrant, seed, round, value."""
+        """The score at every round of all scored rows: `task_label`, `entrant`, seed, round, value."""
         place = ["task_label", "entrant", "seed"]
         runs, lengths, columns = list[dict[str, Any]](), list[int](), dict[str, list[Any]](round=[], value=[])
         for row in self.scored[[*place, "key"]].to_dict("records"):

@@ -35,7 +35,7 @@ class PrivacyCost:
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        """Indexed `(task, entrant, clip, noise)`: score, std (over seeds) and epsilon (NaN without noise). entrant: the
+        """Indexed `(task, entrant, clip, noise)`: score, std (over seeds) and epsilon (NaN without noise). `entrant`: the
         name without the privacy settings. clip: 0 without clipping."""
         rows = self.board.scored
         training = [mapping(text) for text in rows["training"]]

@@ -132,7 +132,7 @@ def _over_tasks(values: pd.DataFrame, condition: str) -> pd.Series:
 
 
 def _over_seeds(values: pd.Series) -> pd.Series:
-    """Mean over seeds, by entrant."""
+    """Mean over seeds, by entry."""
     return values.groupby(level="entrant").mean()
 
 

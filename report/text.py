@@ -193,7 +193,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a table; entrant, method, status: of the entry, if the line is about one."""
+    """One line of a table; for an entry also its name, method and status."""
 
     cells: list[Cell]
     entrant: str = ""
