@@ -11,15 +11,13 @@ import pandas as pd
 from scipy import stats
 
 from ..benchmark.store.schema import mapping
-from ..benchmark.suites.published import TASK, Task, read_properties
+from ..benchmark.suites.published import TASK, TRAINED, Task, read_properties
 from .board import FEDAVG, LOCAL, Board
 from .groups import family, kind_of_data
 from .text import Cell, Column, Line, Table, count, number, number_cell, p_value, plain, points, slug
 
 SPLIT = "label skew"  # the property that divides datasets into groups
 LABELS = "labels per class"  # training nodes of a client, per class
-# dataset -> training share of its published split
-PUBLISHED = dict.fromkeys(("chameleon-filtered", "squirrel-filtered", "minesweeper", "tolokers"), 0.5) | {"actor": 0.48}
 MIN_CORRELATED = 6  # datasets
 MIN_DATASETS = 3  # datasets of a group
 GRAPH = {"homophily": "edge homophily", "lost_edges": "lost edges"}  # column of properties.csv -> property
@@ -126,7 +124,7 @@ def groups_of(characteristics: Characteristics, task: str) -> tuple[str, ...]:
 def training_share(row: pd.Series) -> float:
     """The training share of a task's split; NaN if unknown."""
     if row["split"] == "fixed":
-        return PUBLISHED.get(str(row["dataset"]), np.nan)
+        return TRAINED.get(str(row["dataset"]), np.nan)
     return float(mapping(row["split_params"]).get("train", np.nan)) if row["split"] == "ratio" else np.nan
 
 

@@ -35,8 +35,10 @@ class PrivacyCost:
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        """Indexed `(task, entrant, clip, noise)`: score, std (over seeds) and epsilon (NaN without noise). `entrant`: the
-        name without the privacy settings. clip: 0 without clipping."""
+        """Indexed `(task, entrant, clip, noise)`: score, std (over seeds) and epsilon (NaN without noise).
+
+        The name of the entry has no privacy settings. clip: 0 without clipping.
+        """
         rows = self.board.scored
         training = [mapping(text) for text in rows["training"]]
         kept = [{name: value for name, value in settings.items() if name not in SETTINGS} for settings in training]
