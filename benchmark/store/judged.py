@@ -26,8 +26,8 @@ METHODS = f"{__name__.split('.')[0]}.methods"
 
 
 class Verdicts:
-    """The verdicts of one command. No verdict is stored if the process has imported the methods: plug-ins, which are not
-    in the hash, may then be registered."""
+    """The verdicts of one command. If the process has imported the methods, no verdict is stored: plug-ins may be
+    registered, which are not in the hash."""
 
     def __init__(self) -> None:
         self._folder = None if METHODS in sys.modules else cache_dir() / "verdicts"

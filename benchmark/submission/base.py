@@ -26,7 +26,7 @@ MADE = {"report", "lock", "log", "study", "temporary", "tuning"}  # generated fi
 
 @contextmanager
 def opened(base: str, path: Path) -> Iterator[Path]:
-    """The base folder: the folder `base`, or `path` at the commit `base` of its repository. UserError if it is neither."""
+    """The folder `base`, or `path` at the commit `base` of its repository. UserError if it is neither."""
     if Path(base).is_dir():
         yield Path(base)
         return
@@ -111,9 +111,7 @@ def _curves(folder: Folder, before: Folder, renewed: set[tuple[str, str]], findi
         file = folder.curves.get(run)
         if file is None:
             findings.add(folder.place(path), f"the curves of {run[1]} were removed", FIX)
-        elif (
-            run not in renewed and not (file == path and file in same) and _stored(folder, run) != _stored(before, run)
-        ):
+        elif run not in renewed and not (file == path and file in same) and _read(folder, run) != _read(before, run):
             findings.add(folder.place(file), f"the curves of {run[1]} were changed, but it has no new row", FIX)
 
 

@@ -88,7 +88,7 @@ def read_fields(path: Path) -> dict[str, Any]:
 
 
 def rows_to_submit(store: Store, method: str, suites: Sequence[str] = ()) -> list[Row]:
-    """The current rows of a method in these suites; without suites in all except `custom`. UserError if there are none."""
+    """The current rows of a method in these suites (none: all except `custom`). UserError if there are no rows."""
     rows = store.existing().rows(latest_only=True)
     mine = [row for row in rows if row.method == method]
     if not rows:
