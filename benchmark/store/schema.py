@@ -50,9 +50,7 @@ def loaded(text: object) -> Any:
         return None
 
 
-NEUTRAL: Mapping[
-    str, float
-] = {  # condition -> value without effect; a test compares it with the defaults of the engine
+NEUTRAL: Mapping[str, float] = {  # condition -> value without effect; a test compares it with the engine
     "feature_noise": 0.0,
     "missing_features": 0.0,
     "edge_noise": 0.0,

@@ -77,9 +77,7 @@ def parse_suite(text: str, path: Path) -> Suite:
 
 def _located(error: ValidationError, tree: yaml.Node | None, path: Path) -> UserError:
     """The first problem of a suite file with its line and keys; for a wrong key also the most similar valid key."""
-    problem = min(
-        error.errors(), key=lambda one: one["type"] != "extra_forbidden"
-    )  # a wrong key also makes one missing
+    problem = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # its correct form is missing too
     line, keys = 1, [""]
     model: type[BaseModel] = Suite
     for part in problem["loc"]:
