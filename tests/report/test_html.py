@@ -163,7 +163,7 @@ def test_a_method_has_its_places_troubles_and_formula(made: SimpleNamespace, tmp
     assert "https://arxiv.org/abs/1812.06127" in {link.attributes["href"] for link in page.all("a")}
     (parameter,) = [row for row in page.all("tr") if row.all("th")[0:1] and row.all("th")[0].text == "mu"]
     assert parameter.all("td")[1].text == "0.5"
-    assert "No leaderboard has a row of it" in site["method-moon.html"].text  # registered, and not run
+    assert "No leaderboard has rows of this method" in site["method-moon.html"].text  # registered, and not run
 
 
 def test_defaults_and_tuned_side_by_side_by_hand(made: SimpleNamespace) -> None:

@@ -125,7 +125,7 @@ def test_a_results_folder_of_trials_is_valid_but_for_its_commits(done) -> None:
     folder, _ = done
     report = validate(folder / "tuning", "tuning")
     # Of a checkout at work, of a copy without its history, and of the plug-in.
-    known = ("uncommitted changes", "is no git checkout", "is not known here")
+    known = ("uncommitted changes", "is no git checkout", "is unknown, so")
     assert not [str(finding) for finding in report.findings.entries if not any(part in str(finding) for part in known)]
     assert len(report.lines) == 10
 
