@@ -226,7 +226,7 @@ def test_a_process_that_ends_or_tells_nonsense_is_named(tmp_path: Path) -> None:
     path = tmp_path / "ends.py"
     for code, said in {
         "import os; os._exit(7)": "the process that imports plug-ins ended with exit code 7",
-        "import fglbench.benchmark.suites.apart as a; a._described = lambda *_: {'kind': 'method'}": "an invalid description",
+        "import fglbench.benchmark.suites.apart as a; a._described = lambda *_: {'kind': 'method'}": "invalid",
     }.items():
         path.write_text(f"{code}\n{REGISTERS}")
         with pytest.raises(fglbench.UserError, match=said):

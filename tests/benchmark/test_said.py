@@ -65,7 +65,7 @@ def test_a_plan_as_json(capsys, tmp_path):
     assert [(own["suite"], own["key"]) for own in plan["cells"]] == [(suite, cell.key) for suite, cell in wanted]
     assert plan["cells"][0]["method"]["name"] == "fedavg"
     assert main(["run", "--quick", "--json", "--results", str(tmp_path)]) == 2
-    assert "--json tells a plan" in capsys.readouterr().err
+    assert "--json prints a plan" in capsys.readouterr().err
 
 
 def stored(root, request, status, **values):
