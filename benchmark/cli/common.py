@@ -247,8 +247,10 @@ def print_json(document: Any) -> None:
 
 @contextmanager
 def answer(json: bool) -> Iterator[dict[str, Any]]:
-    """A dict for the result of a command. With `--json` it is printed at the end, also after `typer.Exit`, and all other
-    text is on the error output. After an error the output is empty.
+    """A dict for the result of a command.
+
+    With `--json` it is printed at the end, also after `typer.Exit`, and all other text is on the error output. After an
+    error the output is empty.
     """
     document: dict[str, Any] = {}
     ended: typer.Exit | None = None

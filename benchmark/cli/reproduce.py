@@ -78,7 +78,7 @@ def reproduce(
 
 
 def _read(request: Request, table: str, readings: tuple[str, ...]) -> Request | list[tuple[str, Cell]]:
-    """The cells of a request that belong to these readings; without readings the request. UserError if there are none."""
+    """The cells of a request that belong to these readings (without any: the request). UserError if there are none."""
     if not readings:
         return request
     from ...report.reproduction.match import keys_of_readings

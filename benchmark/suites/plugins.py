@@ -29,7 +29,7 @@ REGISTRIES: dict[str, Registry[Any]] = {  # by kind
 }
 PACKAGE = __name__.split(".")[0]
 elsewhere: Callable[[Registry[Any], str], type[Any]] | None = None
-"""If set (by `apart`), it looks up names of installed packages instead of an import here."""
+"""If set (by `apart`), this looks up the names of installed packages, instead of an import here."""
 
 
 def load_plugins(names: Iterable[str]) -> tuple[str, ...]:
