@@ -15,12 +15,7 @@ __all__ = ["main"]
 INTERRUPTED = 130
 APART = "fglbench.benchmark.suites.apart"  # imported by commands with plug-ins
 WORD, LINE = 300, 3000  # limits of an error message in characters
-EXTREME = (
-    OSError,
-    OverflowError,
-    MemoryError,
-    RecursionError,
-)  # errors caused by an input that is too large, or missing
+EXTREME = (OSError, OverflowError, MemoryError, RecursionError)  # the input is too large, or a file is missing
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045 - must run on any Python, to say so
