@@ -146,7 +146,7 @@ def test_doctor_fits_a_screen_and_knows_where_data_would_come_from(capsys, tmp_p
 
 
 def test_doctor_says_what_is_wrong(capsys, monkeypatch):
-    monkeypatch.setattr("fglbench.benchmark.cli.machine._trouble", lambda: "DGL has no build")
+    monkeypatch.setattr("fglbench.benchmark.cli.machine._package_problem", lambda: "DGL has no build")
     assert main(["doctor", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["facts"]["torch and DGL"] == "DGL has no build"
 

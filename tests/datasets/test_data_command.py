@@ -14,7 +14,7 @@ import torch
 from typer.testing import CliRunner
 
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.cli.data import _trust, app
+from fglbench.benchmark.cli.data import _checked, app
 from fglbench.benchmark.suites.published import PROPERTIES, TASK, read_properties, write_properties
 from fglbench.benchmark.suites.suitefile import load_suite
 from fglbench.datasets import DATASETS, content as contents
@@ -81,7 +81,7 @@ def test_info_of_a_synthetic_dataset_says_so() -> None:
 
 def test_sets_side_by_side_are_checked_each_by_itself() -> None:
     known = "against the registered fingerprint"
-    assert _trust(DATASETS.build("domains:mutag+dhfr")) == f"mutag: {known}; dhfr: {known}"
+    assert _checked(DATASETS.build("domains:mutag+dhfr")) == f"mutag: {known}; dhfr: {known}"
 
 
 def test_partition_prints_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
