@@ -1,20 +1,19 @@
 """The federated engine: client batches, the round loop, evaluation.
 
-All that an author of a method or a task needs is here; no other module of the engine has to be imported.
+Authors of methods and tasks import all they need from here.
 
 - in ordinary PyTorch, one client at a time: `TorchMethod`, `Client`, `GraphConvolution`, `ModuleBackbone`
-- what to write: `METHODS`, `Method`, `GraphMethod` (sets of graphs); `Phase`, `Step`, `Server`, `Common`,
+- methods: `METHODS`, `Method`, `GraphMethod` (sets of graphs); `Phase`, `Step`, `Server`, `Common`,
   `average`, `Arrangement`, `Facts`, `Skip`
-- the client's side: `ClientBatch`, `GraphClientBatch`, `Network`, `Batch`, `GraphBatch`, `Features`, `TrainConfig`
-- what crosses: `Tree`, `Download`, `Each`, `transform`, `in_parts`, `Parts`; models: `Params`, `Tensors`, `Forward`
+- clients: `ClientBatch`, `GraphClientBatch`, `Network`, `Batch`, `GraphBatch`, `Features`, `TrainConfig`
+- messages: `Tree`, `Download`, `Each`, `transform`, `in_parts`, `Parts`; models: `Params`, `Tensors`, `Forward`
 - architectures: `BACKBONES`, `Backbone`, those of the benchmark, `affine`, `glorot`, `linear_map`,
   `Encoder` (sets of graphs); `GraphModel` and `GraphRows` (graph classification); clusters: `k_means`
-- arithmetic client by client: `segment_*`, `dropout`, `owners`, `SparseMatrix`, `to_torch_csr`, `take_rows`
-- per edge, under DGL's names: `active_kernels()`; graphs and the clients' data are on the host for every device of
-  the run: `as_graph`, `on_host`, `placed`
-- a task: `Task`, `add_task`; `Evaluator`, `Scored`, `Models`, `Target`, `MEASURES`, `LabelledRows`,
-  `SampledClientBatch`;
-  of graphs: `LabelledClientBatch`, `GraphEvaluator`, `graph_models`
+- arithmetic per client: `segment_*`, `dropout`, `owners`, `SparseMatrix`, `to_torch_csr`, `take_rows`
+- arithmetic per edge, under DGL's names: `active_kernels()`
+- devices: `as_graph`, `on_host`, `placed`; graphs and the clients' data are always on the host
+- tasks: `Task`, `add_task`; `Evaluator`, `Scored`, `Models`, `Target`, `MEASURES`, `LabelledRows`,
+  `SampledClientBatch`; of graphs: `LabelledClientBatch`, `GraphEvaluator`, `graph_models`
 - draws: `Streams`, `stream`, `rate`; other graphs: `collate`, `whole_client`, `union_client`; timing: `section`
 
 A run: `set_up` gives its simulation and evaluator, `train` gives an `Outcome` or raises `Skip` or `Diverged`.

@@ -1,4 +1,4 @@
-"""What every backbone shares: stacked parameters, the loop over layers, and how a layer multiplies."""
+"""The base class of all backbones: stacked parameters, the loop over layers, and the products of a layer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BACKBONES: Registry[Backbone] = Registry("backbone")
 
 @dataclass
 class Forward:
-    """What a pass over N rows leaves: logits (N, C), and `pre`, each hidden layer's output (N, h) before activation."""
+    """Result of a pass over N rows: logits (N, C), and `pre`, each hidden layer's output (N, h) before activation."""
 
     logits: torch.Tensor
     pre: list[torch.Tensor] = field(default_factory=list)
@@ -37,15 +37,15 @@ class Forward:
 
     @property
     def embedding(self) -> torch.Tensor:
-        """The input of the last layer before dropout, (N, h); the logits where there is no hidden layer."""
+        """The input of the last layer before dropout, (N, h); the logits if there is no hidden layer."""
         return self.activate(self.pre[-1]) if self.pre else self.logits
 
 
 class Backbone(Spec):
     """A model for K clients at once: parameters carry a leading client axis, (K, ...).
 
-    Subclasses give the parameters of one layer and its output for stacked rows. by_blocks: a layer may have other rows
-    than the one below, as it asks the batch for `own` and `above` (minibatches of nodes).
+    Subclasses define the parameters of one layer and its output for stacked rows. by_blocks: a layer may compute other
+    rows than the layer below, as in minibatches of nodes (`blocks.Block`).
     """
 
     by_blocks: ClassVar[bool] = False
@@ -55,29 +55,29 @@ class Backbone(Spec):
     dropout: float = option(0.5, "dropout after every hidden activation", ge=0, lt=1)
     input_dropout: float = option(0.0, "dropout on the input features (Kipf's GCN: 0.5)", ge=0, lt=1)
     linear_head: bool = option(
-        False, "all layers yield width h and a linear classifier follows, as methods that share heads need"
+        False, "all layers have width h and a linear classifier follows, as methods that share heads need"
     )
     residual: bool = option(
-        False, "a layer's input is added to its output, before activation, where both have width h", later=True
+        False, "add a layer's input to its output, before activation, if both have width h", later=True
     )
     readout: Literal["sum", "mean"] = option(
-        "sum", "where graphs are classified: what of its nodes' values a graph gets (GIN, GCFL: the sum)", later=True
+        "sum", "graph classification: the value of a graph, of its nodes' values (GIN, GCFL: the sum)", later=True
     )
     decoder: Literal["dot", "mlp"] = option(
         "dot",
-        "where links are predicted: what makes logits of a pair of nodes, the inner product of their "
-        "vectors or an MLP of one hidden layer on the elementwise product",
+        "link prediction: logits of a pair of nodes, by the inner product of their vectors or by an MLP with one "
+        "hidden layer on their elementwise product",
         later=True,
     )
     linear_start: Literal["glorot", "torch"] = option(
         "glorot",
-        "first weights and biases of GIN's linear maps, and of those around the layers where graphs are "
-        "classified: Glorot's and zero, or PyTorch's default (GCFL's and FedStar's released code)",
+        "initial weights and biases of the linear maps of GIN and of graph classifiers: Glorot's and zero, or "
+        "PyTorch's default (released code of GCFL and FedStar)",
         later=True,
     )
 
     def turned_into(self, cls: type[B], **changed: Any) -> B:
-        """A backbone of another class with this one's options (those of `Backbone`), some of them changed or added."""
+        """A backbone of class `cls` with the options of this one that `Backbone` has, and `changed`."""
         return cls(**{name: getattr(self, name) for name in Backbone.model_fields} | changed)
 
     def widths(self, features: int, classes: int) -> list[tuple[int, int]]:
@@ -87,7 +87,8 @@ class Backbone(Spec):
         return list(pairwise(sizes))
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
-        """Fresh parameters of one client (no client axis): Glorot-uniform weights, zero biases, unless a layer says."""
+        """New parameters of one client, without a client axis. Layers have Glorot-uniform weights and zero biases
+        unless `init_layer` is overridden."""
         source = torch.Generator().manual_seed(int(generator.integers(2**63)))
         params: Params = {}
         widths = self.widths(features, classes)
@@ -110,22 +111,22 @@ class Backbone(Spec):
 
     @property
     def hops(self) -> int:
-        """How many layers look at neighbours."""
+        """The number of layers that use neighbours."""
         return self.layers
 
     def whole_only(self) -> str | None:
-        """Why the architecture cannot compute some rows of a graph from blocks (`blocks.Block`), or None."""
+        """Return why the architecture cannot compute only some rows of a graph (`blocks.Block`), or None."""
         return None if self.by_blocks else f"the architecture {self.name} computes whole graphs only"
 
     def whole_layer(self, params: Params, i: int, h: torch.Tensor | Features, seen: Any) -> torch.Tensor:
-        """Layer i with what `residual` adds. seen: the batch, or a block of it."""
+        """Layer i, with its input added if `residual`. seen: the batch, or a block of it."""
         z = self.layer(params, i, h, seen)
         if self.residual and isinstance(h, torch.Tensor) and h.shape[1] == z.shape[1]:
             z = z + seen.computed(h)
         return z
 
     def forward(self, params: Params, batch: Batch, streams: Streams | None = None) -> Forward:
-        """One pass over all rows of a batch. With `streams` it is a training pass: dropout, drawn from them."""
+        """One pass over all rows of a batch; with `streams` a training pass, with dropout drawn from them."""
         pre: list[torch.Tensor] = []
         if streams is None and batch.at_once and len(batch.label) > batch.at_once and not torch.is_grad_enabled():
             pre = in_parts(self, params, batch)
@@ -145,7 +146,7 @@ class Backbone(Spec):
         return Forward(affine(params, "head", h, batch), pre)
 
     def active(self, z: torch.Tensor, sizes: Sequence[int], streams: Streams | None) -> torch.Tensor:
-        """The activation of rows z (N, h), `sizes` of each client, and in a training pass dropout after it."""
+        """The activation of rows z (N, h), in a training pass with dropout. sizes: rows of each client."""
         return torch.relu(z) if streams is None else dropout(z, self.dropout, streams, sizes, relu=True)
 
 
@@ -171,5 +172,5 @@ def product(h: torch.Tensor | Features, weight: torch.Tensor, batch: LabelledRow
 
 
 def affine(params: Params, name: str, h: torch.Tensor | Features, batch: LabelledRows) -> torch.Tensor:
-    """Each client's rows through its own linear layer `name`."""
+    """The linear layer `name` of each client on its rows: (N, in) -> (N, out)."""
     return segment_add(product(h, params[f"{name}.weight"], batch), params[f"{name}.bias"], batch.sizes)

@@ -1,7 +1,4 @@
-"""GCN, SGC and the MLP, whose weights of neighbours are fixed; GAT, GraphSAGE, GIN and GINE, which weigh nodes too.
-
-OrthoGCN is a deep GCN whose hidden weights are orthogonalised by Newton iterations in every pass.
-"""
+"""The backbones of the benchmark: GCN, SGC, MLP, GAT, GraphSAGE, GIN, GINE, and OrthoGCN for many layers."""
 
 from __future__ import annotations
 
@@ -40,21 +37,21 @@ class GCN(Backbone):
 
 @BACKBONES.register("sgc")
 class SGC(Backbone):
-    """Wu et al., ICML 2019: logits = S^k X W + b, S = D^-1/2 (A + I) D^-1/2, k = `layers`. Nothing hidden.
+    """Wu et al., ICML 2019: logits = S^k X W + b, S = D^-1/2 (A + I) D^-1/2, k = `layers`. No hidden layer.
 
     With `linear_head`, S^k X W + b is the embedding of width h and a linear classifier follows.
     """
 
     by_blocks: ClassVar[bool] = True
 
-    dropout: float = option(0.0, "dropout before the linear head, where there is one", ge=0, lt=1)
+    dropout: float = option(0.0, "dropout before the linear head, if there is one", ge=0, lt=1)
 
     def widths(self, features: int, classes: int) -> list[tuple[int, int]]:
         return [(features, self.hidden if self.linear_head else classes)]
 
     def forward(self, params: Params, batch: Batch, streams: Streams | None = None) -> Forward:
         x = batch.x if streams is None else batch.x.dropout(self.input_dropout, streams)
-        # W first: the product is the same as (S^k X) W, and the sparse features stay sparse.
+        # S^k (X W) = (S^k X) W, and sparse features stay sparse.
         z = x @ params["0.weight"]
         for i in range(self.layers):
             z = batch.layer(i).gcn @ z
@@ -67,7 +64,7 @@ class SGC(Backbone):
 
 @BACKBONES.register("mlp")
 class MLP(Backbone):
-    """Linear layers on each node's own features; edges are ignored. PyTorch's own initialisation of a linear layer."""
+    """Linear layers on the features of each node, without edges. Initial values are those of torch.nn.Linear."""
 
     by_blocks: ClassVar[bool] = True
 
@@ -88,7 +85,7 @@ class GAT(Backbone):
     """Velickovic et al., ICLR 2018: attention over neighbours and the node itself.
 
     e_uv = LeakyReLU(a_l . W h_u + a_r . W h_v), softmax over the in-edges of v, h'_v = sum alpha_uv W h_u + b.
-    Hidden layers have `heads` heads of width hidden / heads side by side; the last layer has one head.
+    The output of a hidden layer joins `heads` heads of width hidden / heads; the last layer has one head.
     """
 
     by_blocks: ClassVar[bool] = True
@@ -153,7 +150,7 @@ class GIN(Backbone):
 
     eps: float = option(0.0, "weight of the node itself; fixed unless train_eps")
     train_eps: bool = option(False, "learn one eps per layer")
-    batch_norm: bool = option(False, "BatchNorm before every ReLU, over a client's own rows of the batch", later=True)
+    batch_norm: bool = option(False, "BatchNorm before every ReLU, over each client's rows of the batch", later=True)
 
     def whole_only(self) -> str | None:
         if self.batch_norm:
@@ -169,23 +166,23 @@ class GIN(Backbone):
         return params | ({"eps": torch.tensor([self.eps])} if self.train_eps else {})
 
     def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
-        # The inner linear map goes first: it commutes with the sum, and the sparse features stay sparse.
+        # The inner linear map commutes with the sum. It comes first, so that sparse features stay sparse.
         z = product(h, params[f"{i}.inner.weight"], batch)
         scaled = z * (1 + params[f"{i}.eps"])[batch.owner] if self.train_eps else z * (1 + self.eps)
         z = segment_add(batch.computed(scaled) + batch.sum @ z, params[f"{i}.inner.bias"], batch.above.sizes)
         return self.outer(params, i, z, batch)
 
     def outer(self, params: Params, i: int, z: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """(N, out) what layer i makes of its inner map's values (N, h)."""
+        """The rest of layer i after its inner linear map: (N, h) -> (N, out)."""
         z = affine(params, f"{i}.outer", torch.relu(_normalised(params, f"{i}.inner", z, batch.above)), batch.above)
         return _normalised(params, f"{i}.outer", z, batch.above)
 
 
 def _normalised(params: Params, name: str, rows: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """BatchNorm `name` (Ioffe & Szegedy 2015) over each client's rows, where the model has it; else the rows.
+    """BatchNorm `name` (Ioffe & Szegedy 2015) over each client's rows; the rows themselves if the model has none.
 
-    Scoring takes the statistics of the rows that it scores, too: where a client's whole graph is one batch they are
-    those of training except for dropout, and no running statistics have to be averaged by the methods.
+    Evaluation also uses the statistics of its batch, so methods need not average running statistics. If a client's
+    whole graph is one batch, they are those of training except for dropout.
     """
     if f"{name}.scale" not in params:
         return rows
@@ -199,12 +196,12 @@ def _normalised(params: Params, name: str, rows: torch.Tensor, batch: Batch) -> 
 @BACKBONES.register("gine")
 class GINE(GIN):
     """Hu et al., ICLR 2020: h'_v = MLP((1 + eps) h_v + sum_{u in N(v)} relu(h_u + W_e e_uv + b_e)), e_uv the features
-    of an edge (molecules: OGB's of a bond, one-hot), the MLP as of `gin`. The same as PyG's GINEConv.
+    of an edge (molecules: one-hot features of a bond, as in OGB), the MLP of `gin`. The same as PyG's GINEConv.
     """
 
     by_blocks: ClassVar[bool] = False
 
-    edge_features: int = option(13, "width of the features of an edge; 13 of a bond", ge=1)
+    edge_features: int = option(13, "number of features of an edge; 13 for a bond", ge=1)
 
     def init_layer(self, n_in: int, n_out: int, source: torch.Generator, *, hidden: bool) -> Params:
         params = super().init_layer(n_in, n_out, source, hidden=hidden)
@@ -213,25 +210,25 @@ class GINE(GIN):
 
     def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
         rows, edges = h.dense() if isinstance(h, Features) else h, batch.edges
-        said = segment_product(edges.feat, params[f"{i}.edge.weight"], edges.sizes)
-        said = segment_add(said, params[f"{i}.edge.bias"], edges.sizes)
+        edge_values = segment_product(edges.feat, params[f"{i}.edge.weight"], edges.sizes)
+        edge_values = segment_add(edge_values, params[f"{i}.edge.bias"], edges.sizes)
         with section("message passing"):
-            messages = torch.relu(rows.index_select(0, edges.source) + said)
+            messages = torch.relu(rows.index_select(0, edges.source) + edge_values)
             summed = segment_sum(messages, edges.target, len(rows))
         scaled = rows * (1 + params[f"{i}.eps"])[batch.owner] if self.train_eps else rows * (1 + self.eps)
         return self.outer(params, i, affine(params, f"{i}.inner", scaled + summed, batch), batch)
 
 
-RIDGE = 1e-5  # added to the Gram matrix, as released with Ortho-GConv
+RIDGE = 1e-5  # added to the Gram matrix, as in the released code of Ortho-GConv
 
 
 def orthogonalise(weight: torch.Tensor, iterations: int) -> torch.Tensor:
-    """(..., n, m) matrices pushed towards orthogonality, all in one batched program.
+    """Make matrices (..., n, m) nearly orthogonal, all in one batched computation.
 
     Z = W minus the mean of each row, S = (Z Z^T + 1e-5 I) / ||Z Z^T + 1e-5 I||_F, B_0 = I,
-    B_{t+1} = 1.5 B_t - 0.5 B_t^3 S, result B_T Z / sqrt(||Z Z^T + 1e-5 I||_F), with singular values near 1, except
-    that of the vector of ones, which centring removes. For n > m the m x m matrix Z^T Z replaces Z Z^T: a
-    polynomial commutes, p(Z Z^T) Z = Z p(Z^T Z), so the result is the same without a matrix of n x n.
+    B_{t+1} = 1.5 B_t - 0.5 B_t^3 S, result B_T Z / sqrt(||Z Z^T + 1e-5 I||_F). Its singular values are near 1, except
+    that of the vector of ones, which centring removes. For n > m, Z^T Z (m, m) replaces Z Z^T (n, n): the result is the
+    same because p(Z Z^T) Z = Z p(Z^T Z) for a polynomial p.
 
     The iteration amplifies rounding in the direction that centring removed: finite in float32 up to about 8 iterations.
     """
@@ -241,7 +238,7 @@ def orthogonalise(weight: torch.Tensor, iterations: int) -> torch.Tensor:
     gram = centred.mT @ centred if tall else centred @ centred.mT
     eye = torch.eye(gram.shape[-1], dtype=gram.dtype)
     gram = gram + RIDGE * eye
-    # The n - m eigenvalues that Z Z^T has and Z^T Z has not are the ridge's.
+    # Z Z^T has n - m more eigenvalues than Z^T Z; with the ridge each of them is RIDGE.
     norm = (gram.square().sum((-2, -1), keepdim=True) + max(n - m, 0) * RIDGE**2).sqrt()
     gram = gram / norm
     root = 1.5 * eye - 0.5 * gram if iterations else eye
@@ -254,18 +251,18 @@ def orthogonalise(weight: torch.Tensor, iterations: int) -> torch.Tensor:
 class OrthoGCN(GCN):
     """Ortho-GConv (Guo et al., AAAI 2022, arXiv 2109.11338) as FedOMD uses it: GCNConv, orthogonal layers, GCNConv.
 
-    The first and the last layer are Kipf's; a layer between them is H' = A_hat H W_o without bias, where W_o is the
-    orthogonalised mixing W + (1 - mixing) I (see `orthogonalise`) and W starts uniform in +-1/sqrt(h). The first
-    layer's weight is orthogonalised once, when it is drawn, and then trained freely.
+    The first and the last layer are those of `gcn`. A layer between them is H' = A_hat H W_o without bias, with
+    W_o = orthogonalise(mixing W + (1 - mixing) I) in every pass and W initially uniform in +-1/sqrt(h). The first
+    layer's weight is orthogonalised only once, when it is drawn.
     """
 
     by_blocks: ClassVar[bool] = False
 
     layers: int = option(4, "number of layers, first and last included (FedOMD: 4, two orthogonal)", ge=1)
     iterations: int = option(
-        4, "Newton iterations T (Ortho-GConv's script for Cora); float32 blows up beyond 7", ge=0, le=6
+        4, "Newton iterations T (Ortho-GConv's script for Cora); float32 overflows beyond 7", ge=0, le=6
     )
-    mixing: float = option(0.5, "share of W beside the identity (Ortho-GConv's script for Cora)", ge=0, le=1)
+    mixing: float = option(0.5, "share of W, the rest is the identity (Ortho-GConv's script for Cora)", ge=0, le=1)
 
     @property
     def orthogonal(self) -> range:
@@ -290,7 +287,7 @@ class OrthoGCN(GCN):
         return super().forward(params | self.mixed(params), batch, streams)
 
     def mixed(self, params: Params) -> Params:
-        """The weights that the orthogonal layers multiply with, (K, h, h) each; expanded where the model is shared."""
+        """The weights W_o of the orthogonal layers, (K, h, h) each; expanded if all clients share the model."""
         names = [f"{i}.weight" for i in self.orthogonal]
         if not names:
             return {}

@@ -21,10 +21,9 @@ from .segment_ops import SparseMatrix, adjacency, is_shared, owners, segment_pro
 
 
 class Features:
-    """The input features of N stacked rows: dense (N, d), or sparse with one column block a client.
+    """The input features of N stacked rows: dense (N, d), or sparse with one column block per client.
 
-    A sparse block-diagonal matrix (N, K d) times the stacked weights (K d, h) is the input product of all clients in
-    one call.
+    The sparse block-diagonal matrix (N, K d) times the stacked weights (K d, h) is the input product of all clients.
     """
 
     def __init__(self, value: torch.Tensor | sp.csr_matrix, sizes: Sequence[int]) -> None:
@@ -56,12 +55,12 @@ class Features:
 
     @cached_property
     def touched(self) -> Touched:
-        """The input rows that each client's entries of sparse features touch."""
+        """The rows of the input weights that each client's sparse features touch."""
         return Touched(self.value, self.sizes)
 
     @cached_property
     def _compact(self) -> SparseMatrix:
-        """Sparse features with a column for each row that a client touches, (N, R)."""
+        """Sparse features with one column per touched pair of client and row, (N, R)."""
         x: sp.csr_matrix = self.value
         shape = (x.shape[0], len(self.touched.pairs))
         return SparseMatrix(sp.csr_matrix((x.data, self.touched.entry, x.indptr), shape=shape), "input product")
@@ -78,15 +77,15 @@ class Features:
         return self._blocks @ weight.reshape(-1, weight.shape[2])
 
     def rows(self, picks: torch.Tensor, sizes: Sequence[int]) -> Features:
-        """Some of the rows, client after client. picks: (n,) row numbers; sizes: how many each client has."""
+        """Some of the rows, client after client. picks: (n,) row numbers; sizes: rows of each client among them."""
         return Features(self.value[picks if isinstance(self.value, torch.Tensor) else picks.numpy()], sizes)
 
     def dense(self) -> torch.Tensor:
-        """(N, d) float32. Large for bag-of-words features: only for models that cannot do without."""
+        """(N, d) float32. Large for bag-of-words features: use it only if a model needs dense features."""
         return self.value if isinstance(self.value, torch.Tensor) else torch.from_numpy(self.value.toarray())
 
     def dropout(self, p: float, streams: Streams) -> Features:
-        """Inverted dropout on the entries; of a sparse matrix only the stored ones are drawn (zeros stay zero)."""
+        """Inverted dropout on the entries; of a sparse matrix on the stored entries only."""
         if p == 0:
             return self
         scale = 1 / (1 - rate(p))
@@ -114,7 +113,7 @@ class Features:
 
 
 class LabelledRows:
-    """What is classified, nodes or graphs: N rows of K clients one after the other, with labels and masks.
+    """Nodes or graphs that are classified: N rows of K clients, client after client, with labels and masks.
 
     sizes: rows of each client. label: (N,); masks: bool (N,) for "train", "val", "test".
     """
@@ -129,7 +128,7 @@ class LabelledRows:
 
     @property
     def owner(self) -> torch.Tensor:
-        """(N,) the position of the client that holds each row."""
+        """(N,) the position of each row's client."""
         return owners(self.sizes)
 
     @cached_property
@@ -144,12 +143,12 @@ class LabelledRows:
 
     @cached_property
     def counts(self) -> dict[str, list[int]]:
-        """For each mask, how many rows each client has."""
+        """For each mask, the number of rows of each client."""
         return {name: [int(rows.sum()) for rows in self.per_client(mask)] for name, mask in self.masks.items()}
 
     @cached_property
     def shares(self) -> dict[str, torch.Tensor]:
-        """For each mask, 1 / (rows of the client) of each of its rows: what turns a sum into a client's mean."""
+        """For each mask, the weight 1 / (rows of the client) of each of its rows: a weighted sum is a client's mean."""
         return {name: 1 / torch.tensor(self.counts[name])[self.owner[rows]] for name, rows in self.rows.items()}
 
     def per_client(self, rows: torch.Tensor) -> list[torch.Tensor]:
@@ -159,7 +158,7 @@ class LabelledRows:
 
 @dataclass(frozen=True)
 class EdgeRows:
-    """The edges of K clients, client after client, those into one node together.
+    """The edges of K clients, client after client, sorted by target.
 
     source, target: (E,) rows of the nodes. feat: float32 (E, b). sizes: edges of each client.
     """
@@ -176,9 +175,9 @@ class Batch(LabelledRows):
 
     graph: batched DGLGraph, N nodes, without self-loops, on the host for every device of the run. x: input features.
     sizes: nodes of each client. label: (N,); masks: bool (N,) for "train", "val", "test". global_id: (N,) node ids in
-    the whole graph, unique within a client only. propagation: a matrix (N, N) that a method puts in the place of `gcn`.
-    at_once: rows that a backbone computes at a time where it keeps no gradient (`blocks.in_parts`); None: all.
-    sums_first: a first layer that is linear sums the features over neighbours before the weights, once for all models.
+    the whole graph, unique within a client only. propagation: a matrix (N, N) that a method uses instead of `gcn`.
+    at_once: rows that a backbone computes at a time without gradients (`blocks.in_parts`); None: all.
+    sums_first: sum dense features over neighbours once, before they are multiplied by the first layer's weights.
     """
 
     graph: dgl.DGLGraph
@@ -193,13 +192,13 @@ class Batch(LabelledRows):
 
     @cached_property
     def memo(self) -> dict[str, Any]:
-        """What was worked out of the batch once, by name."""
+        """Cached results by name."""
         return {}
 
-    # What a layer of a backbone asks for; `blocks.Block` answers where a layer has other rows than the one below.
+    # The interface to the layers of a backbone; `blocks.Block` and `blocks.SampledRows` have it too.
 
     def layer(self, i: int) -> Batch:
-        """What layer i sees."""
+        """The input of layer i: this batch, or a block."""
         return self
 
     @property
@@ -208,23 +207,23 @@ class Batch(LabelledRows):
         return self
 
     def computed(self, rows: Any) -> Any:
-        """Those among the rows below that a layer computes. rows: a tensor or `Features`."""
+        """Of the rows of the layer below, those that the layer computes. rows: a tensor or `Features`."""
         return rows
 
     def final(self, i: int, rows: torch.Tensor) -> torch.Tensor:
-        """Those among layer i's rows that the last layer computes."""
+        """Of the rows of layer i, those that the last layer computes."""
         return rows
 
     @cached_property
     @on_host()
     def looped(self) -> dgl.DGLGraph:
-        """The graph with one self-loop a node."""
+        """The graph with one self-loop per node."""
         return dgl.add_self_loop(dgl.remove_self_loop(self.graph))
 
     @property
     def edges(self) -> EdgeRows:
-        """The edges with features, of graphs that have some. UserError for all others."""
-        raise UserError("this architecture needs features of edges, which molecules have alone: choose gin")
+        """The edges with their features. UserError if the graphs have none."""
+        raise UserError("this architecture needs edge features, which only molecules have: choose gin")
 
     @cached_property
     def ends(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -240,10 +239,10 @@ class Batch(LabelledRows):
     @cached_property
     @on_host()
     def gcn(self) -> SparseMatrix:
-        """D^-1/2 (A + I) D^-1/2, D the degrees of A + I (Kipf & Welling 2017), unless a method brings `propagation`."""
+        """D^-1/2 (A + I) D^-1/2, D the degrees of A + I (Kipf & Welling 2017), or `propagation`."""
         if self.propagation is not None:
             return self.propagation
-        graph = self.graph.formats(["coo", "csr", "csc"])  # whose CSC, if it makes one, ends with it
+        graph = self.graph.formats(["coo", "csr", "csc"])  # a copy, so that its CSC is freed after this function
         ends, sources, _ = (part.numpy() for part in graph.adj_tensors("csc"))
         rows, degrees = np.arange(len(ends) - 1), np.diff(ends)
         inner = sources != np.repeat(rows, degrees)
@@ -258,7 +257,7 @@ class Batch(LabelledRows):
 
     @cached_property
     def summed(self) -> torch.Tensor | None:
-        """(N, d) `gcn` times the features, where these are to be summed once for several models; else None."""
+        """(N, d) `gcn` times the features if `sums_first` and they are dense, else None."""
         return self.gcn @ self.x.value if self.sums_first and isinstance(self.x.value, torch.Tensor) else None
 
     @cached_property
@@ -275,9 +274,9 @@ class Batch(LabelledRows):
 
     @cached_property
     def links(self) -> tuple[torch.Tensor, list[int]]:
-        """The undirected edges: (edges,) the number of the node pair that each edge joins, and each client's pairs.
+        """The undirected edges: (edges,) the number of each edge's node pair, and the number of pairs of each client.
 
-        Pairs are numbered client by client, so that what is drawn for them in order belongs to one client each.
+        Pairs are numbered client by client, so that draws for them in order can come from each client's stream.
         """
         source, target = self.ends
         code = torch.minimum(source, target) * self.graph.num_nodes() + torch.maximum(source, target)
@@ -286,12 +285,12 @@ class Batch(LabelledRows):
         return pair, torch.bincount(owner, minlength=self.clients).tolist()
 
     def replace(self, *, graph: dgl.DGLGraph | None = None, x: Features | None = None) -> Batch:
-        """The same nodes seen through another graph or other features (an augmented view)."""
+        """The same nodes with another graph or other features (an augmented view)."""
         return Batch(graph or self.graph, x or self.x, self.sizes, self.label, self.masks, self.global_id)
 
 
 def as_graph(source: torch.Tensor, target: torch.Tensor, nodes: int) -> dgl.DGLGraph:
-    """The graph of these edges, on the host, wherever the edges are. source, target: (edges,)."""
+    """The graph of these edges, on the host. source, target: (edges,), on any device."""
     with on_host():
         return dgl.graph((source.cpu(), target.cpu()), num_nodes=nodes)
 

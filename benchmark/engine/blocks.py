@@ -1,7 +1,7 @@
-"""Blocks: what one layer of a backbone computes where it has other rows than the layer below.
+"""Blocks: the input of a layer that computes other rows than the layer below.
 
-A block is DGL's message flow graph with a client axis. Minibatches of nodes are made of one block per layer, and so is
-a pass over more rows than are to be computed at once.
+A block is DGL's message flow graph with a client axis. Minibatches of nodes have one block per layer; `in_parts`
+computes a large batch block by block.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from .segment_ops import SparseMatrix
 
 @dataclass(frozen=True, eq=False)
 class Rows(LabelledRows):
-    """Rows without labels. sizes: how many each client has."""
+    """Rows without labels. sizes: rows of each client."""
 
     sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Block(Rows):
-    """n rows from m rows of the layer below, among which they are. sizes: rows below of each client.
+    """n rows of a layer, computed from m rows of the layer below, which contain them. sizes: rows below of each client.
 
     above: the n rows. at: (n,) their places below. ends (n + 1,), sources (edges,): the in-edges of each row, as places
-    below. degrees: (m,) in-edges in the whole graph; where a row has fewer here they stand for all, each with a larger
-    weight, so that the expected sum is that over all.
+    below. degrees: (m,) in-edges in the whole graph. If a row has fewer in-edges here, each has a larger weight, so
+    that the expected sum is the sum over all in-edges.
     """
 
     above: Rows
@@ -44,16 +44,17 @@ class Block(Rows):
     degrees: np.ndarray
 
     @cached_property
-    def _taken(self) -> np.ndarray:
+    def _in_degrees(self) -> np.ndarray:
+        """(n,) in-edges of each row in this block."""
         return np.diff(self.ends)
 
     def _per_edge(self, of_row: np.ndarray) -> np.ndarray:
-        return np.repeat(of_row, self._taken)
+        return np.repeat(of_row, self._in_degrees)
 
     @cached_property
-    def _stands_for(self) -> np.ndarray:
-        """(edges,) how many in-edges of the whole graph each one represents."""
-        return self._per_edge((self.degrees[self.at] / np.maximum(self._taken, 1)).astype(np.float32))
+    def _edge_weights(self) -> np.ndarray:
+        """(edges,) in-edges of the whole graph per in-edge of this block."""
+        return self._per_edge((self.degrees[self.at] / np.maximum(self._in_degrees, 1)).astype(np.float32))
 
     def _matrix(self, values: np.ndarray) -> SparseMatrix:
         shape = (len(self.at), len(self.degrees))
@@ -64,7 +65,7 @@ class Block(Rows):
     def gcn(self) -> SparseMatrix:
         """(n, m) rows of D^-1/2 (A + I) D^-1/2, D the degrees of A + I in the whole graph."""
         inverse = (self.degrees + 1).astype(np.float32) ** -0.5
-        edges = self._stands_for * self._per_edge(inverse[self.at]) * inverse[self.sources]
+        edges = self._edge_weights * self._per_edge(inverse[self.at]) * inverse[self.sources]
         values = np.insert(edges, self.ends[:-1], inverse[self.at] ** 2)
         columns = np.insert(self.sources, self.ends[:-1], self.at)
         ends = self.ends + np.arange(len(self.ends))
@@ -73,19 +74,19 @@ class Block(Rows):
     @cached_property
     @on_host()
     def mean(self) -> SparseMatrix:
-        """(n, m) the mean over the neighbours that are here."""
-        return self._matrix(self._per_edge(1 / np.maximum(self._taken, 1).astype(np.float32)))
+        """(n, m) the mean over the neighbours in this block."""
+        return self._matrix(self._per_edge(1 / np.maximum(self._in_degrees, 1).astype(np.float32)))
 
     @cached_property
     @on_host()
     def sum(self) -> SparseMatrix:
-        """(n, m) the sum over neighbours, those that are not here by those that are."""
-        return self._matrix(self._stands_for)
+        """(n, m) the sum over the neighbours in this block, scaled to the number of all neighbours."""
+        return self._matrix(self._edge_weights)
 
     @cached_property
     @on_host()
     def looped(self) -> dgl.DGLGraph:
-        """As DGL's block, with an edge from each row to itself."""
+        """DGL's block, with an edge from each row to itself."""
         rows = np.arange(len(self.at))
         source, target = np.concatenate([self.sources, self.at]), np.concatenate([self._per_edge(rows), rows])
         ends = torch.from_numpy(source.astype(np.int64)), torch.from_numpy(target)
@@ -96,19 +97,19 @@ class Block(Rows):
         return placed(torch.from_numpy(self.at))
 
     def computed(self, rows: Any) -> Any:
-        """Those among the rows below that are computed. rows: a tensor (m, ...) or `Features`."""
+        """Of the rows below, those that are computed. rows: a tensor (m, ...) or `Features`."""
         if isinstance(rows, Features):
             return rows.rows(torch.from_numpy(self.at), self.above.sizes)
         return rows.index_select(0, self._computed)
 
 
 def counted(rows: np.ndarray, offsets: np.ndarray) -> tuple[int, ...]:
-    """How many of the rows, ascending by client, each client has. offsets: K + 1 row numbers."""
+    """The number of the given rows, sorted, of each client. offsets: K + 1 row numbers."""
     return tuple(np.diff(np.searchsorted(rows, offsets)).tolist())
 
 
 def in_edges(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-    """(N + 1,) ends and (edges,) sources of the in-edges of a batch's rows."""
+    """(N + 1,) ends and (edges,) sources of the in-edges of a batch's rows; cached."""
     if "in-edges" not in batch.memo:
         with on_host():
             ends, sources, _ = batch.graph.adj_tensors("csc")
@@ -119,7 +120,7 @@ def in_edges(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Some consecutive rows of a batch, first to last: the block that computes them, and the rows below (m,)."""
+    """Consecutive rows of a batch, from `first` to before `last`; their block; the rows below (m,)."""
 
     first: int
     last: int
@@ -128,7 +129,7 @@ class Part:
 
 
 def parts_of(batch: Batch, *, neighbours: bool) -> list[Part]:
-    """`at_once` rows of a batch each, with all neighbours or none; made once."""
+    """The parts of `at_once` rows of a batch, with all neighbours or none; cached."""
     name = f"parts {neighbours}"
     if name not in batch.memo:
         batch.memo[name] = list(_parts(batch, neighbours))
@@ -153,9 +154,9 @@ def _parts(batch: Batch, neighbours: bool) -> Iterator[Part]:
 
 
 def in_parts(backbone: Any, params: dict[str, torch.Tensor], batch: Batch) -> list[torch.Tensor]:
-    """Each layer's output before activation, (N, c), a part of the rows at a time; no gradient, no dropout.
+    """Each layer's output before activation, (N, c), computed part by part; no gradient, no dropout.
 
-    Memory: the outputs, and for `at_once` rows and their neighbours what a layer takes.
+    Memory: the outputs, and one layer's values of `at_once` rows and their neighbours.
     """
     parts, outputs = parts_of(batch, neighbours=backbone.hops > 0), list[torch.Tensor]()
     for i in range(backbone.layers):
@@ -175,10 +176,10 @@ def in_parts(backbone: Any, params: dict[str, torch.Tensor], batch: Batch) -> li
 
 @dataclass(frozen=True, eq=False)
 class SampledRows(LabelledRows):
-    """Some nodes of a batch, all of which are trained on, and what the layers below them need.
+    """A minibatch of training nodes, with the blocks that compute them.
 
-    sizes, label, masks, global_id: of the nodes. x: features of the rows below the first block, or of the nodes where
-    there is no block, as for an MLP. blocks: one a layer.
+    sizes, label, masks, global_id: of the nodes. x: features of the rows below the first block, or of the nodes if
+    there is no block, as for an MLP. blocks: one per layer.
     """
 
     x: Features
@@ -190,7 +191,7 @@ class SampledRows(LabelledRows):
     at_once: None = None
 
     def layer(self, i: int) -> Any:
-        """What layer i sees."""
+        """The input of layer i: a block, or this batch if it has none."""
         return self.blocks[i] if self.blocks else self
 
     @property
@@ -201,7 +202,7 @@ class SampledRows(LabelledRows):
         return rows
 
     def final(self, i: int, rows: torch.Tensor) -> torch.Tensor:
-        """Those among layer i's rows that are this batch's: of each client the first."""
+        """Of the rows of layer i, the nodes of this batch, which are the first rows of each client."""
         if not self.blocks or i == len(self.blocks) - 1:
             return rows
         starts = np.cumsum([0, *self.blocks[i].above.sizes[:-1]])

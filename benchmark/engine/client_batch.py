@@ -33,12 +33,11 @@ class ClientBatch:
     """K clients in one batch: data, models, private state, optimisers, random streams.
 
     ids: numbers of the clients in the federation. batch: all their data in client order; data: the same, one batch per
-    architecture.
-    params: the clients' models, (K, ...). state: what a method keeps at its clients between rounds; a tree whose
-    leaves have one entry per client. received: the last download, leaves (K, ...); shared: the result of `Step.shared`.
-    sums_first: of `batch`.
-    cache: what follows from data and state and can be made again at any time; a selection starts with an empty one.
-    epochs: of the round's local epochs, how many each client does, where some of them straggle; None: all do all.
+    architecture. sums_first: see `Batch`.
+    params: the clients' models, (K, ...). state: values that a method keeps at its clients between rounds, a tree whose
+    leaves have one entry per client. received: the last download, leaves (K, ...). shared: the result of `Step.shared`.
+    cache: values computed from data and state, which can be computed again; a selection starts with an empty cache.
+    epochs: the number of local epochs of each client in this round, if clients straggle; None: all local epochs.
     """
 
     def __init__(
@@ -63,10 +62,10 @@ class ClientBatch:
         self.shared: Any = None
         self.cache: dict[str, Any] = {}
         self.epochs: tuple[int, ...] | None = None
-        self.round = 0  # 1-based, within the phase: clients of a synchronous protocol know it
+        self.round = 0  # 1-based, within the phase
         self._optimisers: dict[str, StackedOptimiser] = {}
         self._parts: dict[tuple[int, ...], ClientBatch] = {}
-        self._looked_at: set[str] = set()  # parameters that training needs whole
+        self._needed_whole: set[str] = set()  # parameters that training cannot use by rows
 
     def _collate(self) -> None:
         """Put the members' data in one batch."""
@@ -87,14 +86,14 @@ class ClientBatch:
     # -- partial participation ------------------------------------------------------------------------------------
 
     def select(self, positions: Sequence[int]) -> ClientBatch:
-        """The client batch of some of the clients, with their models and state; `absorb` takes it back."""
+        """A client batch of some of the clients, with copies of their models and state; `absorb` copies them back."""
         key = tuple(positions)
         if key not in self._parts:
-            if len(self._parts) >= 8:  # a few subsets recur (small K); do not keep one a round for large K
+            if len(self._parts) >= 8:  # enough for small K, where subsets recur; for large K each round has a new one
                 self._parts.pop(next(iter(self._parts)))
             self._parts[key] = self._part(key)
         part = self._parts[key]
-        part._looked_at = self._looked_at
+        part._needed_whole = self._needed_whole
         part.params = self.network.take(self.params, key)
         part.state = self.network.take(self.state, key)
         part._optimisers = {
@@ -106,7 +105,7 @@ class ClientBatch:
         return part
 
     def _part(self, positions: Sequence[int]) -> ClientBatch:
-        """A new client batch of some of the clients: data, network and streams, but no models or state yet."""
+        """A new client batch of some of the clients, with data, network and streams, without models and state."""
         return type(self)(
             [self.members[p] for p in positions],
             self.network.select(positions),
@@ -118,7 +117,7 @@ class ClientBatch:
         )
 
     def absorb(self, part: ClientBatch, positions: Sequence[int]) -> None:
-        """Take back the models, state and optimisers of a selection after its work."""
+        """Copy the models, state and optimisers of a selection back."""
         self.params = self.network.put(self.params, positions, part.params)
         self.state = self.network.put(self.state, positions, part.state)
         for name, optimiser in part._optimisers.items():
@@ -127,7 +126,7 @@ class ClientBatch:
             mine.steps = self.network.put(mine.steps, positions, optimiser.steps)
 
     def learner(self, lr: float, weight_decay: float = 0.0, members: Sequence[Any] | None = None) -> ClientBatch:
-        """The same clients for a model beside theirs: trained by Adam of this rate and decay, with kept state, without
+        """The same clients, to train another model: Adam with this rate and weight decay, state kept across rounds, no
         clipping. members: other data of the same clients."""
         config = self.config.model_copy(
             update={"optimiser": "adam", "lr": lr, "weight_decay": weight_decay}
@@ -140,16 +139,16 @@ class ClientBatch:
     # -- models -----------------------------------------------------------------------------------------------------
 
     def forward(self, params: Params | None = None, *, training: bool = True) -> Forward:
-        """The clients' models (or others of the same shapes) on their own data."""
+        """The clients' models (or `params` of the same shapes) on their own data."""
         streams = self.streams if training else None
         return self.network.forward(self.params if params is None else params, self.data, streams)
 
     @section("aggregation")
     def load(self, values: Params) -> None:
-        """Replace parameters by copies of `values` (all or some names).
+        """Replace parameters (all or some names) by copies of `values`.
 
-        Input weights that all clients get alike are stored by the rows that each client's data touch, until something
-        in training wants them whole.
+        Equal input weights for all clients are stored by the rows that each client's data touch (`row_sparse`), unless
+        training has needed them whole before.
         """
         self.params = self.params | {
             name: value.clone() if touched is None else spread(value[0], touched)
@@ -158,22 +157,22 @@ class ClientBatch:
         }
 
     def _touched(self, name: str, value: torch.Tensor) -> Touched | None:
-        """The input rows of the clients, where storing this parameter by them pays."""
-        alike = value.dim() == 3 and value.dtype == torch.float32 and not isinstance(value, Lazy) and is_shared(value)
+        """The input rows that the clients touch, if storing this parameter by rows takes less memory; else None."""
+        equal = value.dim() == 3 and value.dtype == torch.float32 and not isinstance(value, Lazy) and is_shared(value)
         x = self.inputs
-        if not alike or name in self._looked_at or x is None or not x.sparse or value.shape[1] != x.width:
+        if not equal or name in self._needed_whole or x is None or not x.sparse or value.shape[1] != x.width:
             return None
         return x.touched if x.touched.worthwhile else None
 
     @property
     def at(self) -> slice | torch.Tensor:
-        """The rows of the current step among those that `forward` gives outside of `fit`: what was computed for all
-        rows before training, indexed by this, fits a loss. Here a step sees them all."""
+        """The rows of the current step among all rows: an index into values that were computed for all rows before
+        training. Here all rows."""
         return slice(None)
 
     def of_a_step(self, value: torch.Tensor) -> torch.Tensor:
-        """(K, ...) what all local epochs add up to, divided by their number, as the share of one step: divided by each
-        client's steps an epoch, here one. A straggler has done fewer epochs."""
+        """Divide `value` (K, ...), a sum over each client's steps of a round, by the client's steps per epoch (here 1),
+        and by (epochs done) / E for a straggler. The result, divided by E, is the mean per step."""
         if self.epochs is None:
             return value
         done = torch.tensor(self.epochs, dtype=value.dtype) / self.config.local_epochs
@@ -181,18 +180,18 @@ class ClientBatch:
 
     @property
     def inputs(self) -> Features | None:
-        """The input features of all clients, where they are the same in each step."""
+        """The input features of all clients; None if each step has other features."""
         return self.batch.x
 
     def sq_distance(self, other: Params, params: Params | None = None) -> torch.Tensor:
-        """(K,) squared 2-norm between the models (or others that are trained) and `other`, which gets no gradient."""
+        """(K,) squared 2-norm of the models (or `params`) minus `other`, which gets no gradient."""
         model = self.params if params is None else params
         return sum_squares({n: v - other[n].detach() for n, v in model.items() if not is_statistic(n)})
 
     # -- training ---------------------------------------------------------------------------------------------------
 
     def optimiser(self, name: str = "model") -> StackedOptimiser:
-        """For steps that a method takes itself. Skip where clients straggle, who would take them all."""
+        """The optimiser of this name, for steps that a method takes itself. Skip if clients straggle."""
         if self.epochs is not None:
             raise Skip("its clients take optimiser steps outside of `ClientBatch.fit`, where no client can straggle")
         return self._optimiser(name)
@@ -210,14 +209,13 @@ class ClientBatch:
         adjust: Adjust | None = None,
         each_epoch: Callable[[], None] | None = None,
     ) -> torch.Tensor:
-        """Local epochs on `params` (the models by default), in place; each client descends its own loss.
+        """Train `params` (the models by default) in place for local epochs; return the last losses (K,).
 
-        loss: client batch -> (K,). The sum is differentiated: client k's parameters appear in loss k only, so each gets
-        exactly its own gradient. adjust: changes the gradients before the optimiser sees them (control variates).
-        each_epoch: called at the start of every epoch.
-        A straggler (`epochs`) does the first epochs with the others and does not move in the rest, but draws
-        as they do: the draws of a client depend neither on stragglers nor on its client batch.
-        Returns the last losses (K,).
+        loss: client batch -> (K,). The sum is differentiated: client k's parameters appear in loss k only, so each
+        client gets the gradient of its own loss. adjust: changes the gradients before the optimiser step (control
+        variates). each_epoch: called at the start of every epoch.
+        A straggler (`epochs`) trains in the first epochs only, but draws random numbers in all: the draws of a client
+        depend neither on stragglers nor on its client batch.
         """
         trained = self.params if params is None else params
         optimiser = self._optimiser(name)
@@ -236,19 +234,20 @@ class ClientBatch:
             for name, value in trained.items():
                 value.requires_grad_(False)
                 if isinstance(value, Lazy) and rows_of(value) is None:
-                    self._looked_at.add(name)
+                    self._needed_whole.add(name)
         return losses.detach()
 
     def _epoch(
         self, loss: Loss, trained: Params, optimiser: StackedOptimiser, adjust: Adjust | None, done: list[int]
     ) -> torch.Tensor:
-        """An epoch of `fit`; its last losses (K,). done: positions of clients that draw and stand still."""
+        """One epoch of `fit`; returns its last losses (K,). done: positions of clients that draw but do not train."""
         losses, kept = torch.zeros(len(self)), _statistics(trained, done)
         for active in self.steps():
             with section("objective"):
                 losses = loss(self)
-            if done:  # no gradient, as of those who have no minibatch left
-                losses, active = losses.index_fill(0, torch.tensor(done), 0.0), self._others(active, done)
+            if done:
+                losses = losses.index_fill(0, torch.tensor(done), 0.0)  # no gradient
+                active = [k for k in (range(len(self)) if active is None else active) if k not in done]
             if active is None or active:
                 grads = _gradients(losses, trained)
                 optimiser.step(trained, adjust(self, grads) if adjust else grads, active)
@@ -256,20 +255,17 @@ class ClientBatch:
         return losses
 
     def _done(self, epoch: int, count: int) -> list[int]:
-        """The positions of those who have done their share of `count` epochs before epoch `epoch` (0-based)."""
+        """The positions of stragglers that have done their share of `count` epochs before epoch `epoch` (0-based)."""
         full = self.config.local_epochs
         return [k for k, epochs in enumerate(self.epochs or ()) if epoch * full >= epochs * count]
 
-    def _others(self, active: list[int] | None, done: list[int]) -> list[int]:
-        """Of those who take a step, the ones that have not done their share."""
-        return [k for k in (range(len(self)) if active is None else active) if k not in done]
-
     def steps(self) -> Iterator[list[int] | None]:
-        """The optimiser steps of one epoch: for each, who takes it (None = everyone). Here one, on the full batch."""
+        """The optimiser steps of one epoch: yields the positions of the clients that take each step (None: all). Here
+        one step, on the full batch."""
         yield None
 
     def loss(self, logits: torch.Tensor) -> torch.Tensor:
-        """(K,) what the task has clients minimise: cross-entropy, unless its own batch says otherwise."""
+        """(K,) the loss of the task: cross-entropy, unless a subclass overrides it."""
         return self.cross_entropy(logits)
 
     @section("loss")
@@ -282,20 +278,20 @@ class ClientBatch:
     def mean_over(self, values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """(n,) values of the given rows -> (K,) each client's mean; 0 for a client without a row."""
         owner = self.batch.owner[rows]
-        # What torch.bincount gives, without the largest entry, which CUDA would have to read back.
+        # The same as torch.bincount, which would wait for CUDA to read back the largest entry.
         count = segment_sum(torch.ones_like(owner), owner, len(self)).clamp(min=1)
         return segment_sum(values / count[owner], owner, len(self))
 
 
 @section("backward")
 def _gradients(losses: torch.Tensor, params: Params) -> Tensors:
-    """Of the sum of the losses, for the parameters that it depends on."""
+    """The gradients of the sum of the losses, for the parameters that it depends on."""
     gradients = torch.autograd.grad(losses.sum(), list(params.values()), allow_unused=True)
     return {name: grad for name, grad in zip(params, gradients, strict=True) if grad is not None}
 
 
 def _statistics(params: Params, done: list[int]) -> Tensors:
-    """The running statistics of some clients, which a forward pass moves."""
+    """Copies of the running statistics of some clients, which a forward pass changes."""
     return {name: value[done].detach().clone() for name, value in params.items() if done and is_statistic(name)}
 
 
@@ -306,5 +302,5 @@ def _restore(params: Params, done: list[int], values: Tensors) -> None:
 
 
 def is_statistic(name: str) -> bool:
-    """Whether a parameter is a running statistic of BatchNorm: averaged and shipped, but not trained."""
+    """Whether a parameter is a running statistic of BatchNorm: sent and averaged, but not trained."""
     return name.endswith(STATISTICS)

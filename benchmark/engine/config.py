@@ -1,4 +1,4 @@
-"""How a federation trains: everything of a cell that is neither data, backbone nor method."""
+"""The training configuration: all settings of a run that are not of its data, backbone or method."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ ATTACKS = ("label_flip", "sign_flip", "gaussian", "small_deviation")  # conditio
 
 
 class TrainConfig(Stress):
-    """The training protocol of a cell and the conditions that it trains under. Defaults are those of the board of
-    published defaults (100 rounds of 3 local epochs, Adam, no condition).
+    """The training protocol of a run and its conditions. Defaults are those of the board of published defaults
+    (100 rounds of 3 local epochs, Adam, no condition).
     """
 
     model_config = ConfigDict(serialize_by_alias=True)
 
     rounds: int = option(100, "communication rounds R", ge=1)
-    local_epochs: int = option(3, "local epochs E a round", ge=1)
-    batch_size: int | None = option(None, "graphs, or training nodes, a minibatch of a client; None = full batch", ge=2)
+    local_epochs: int = option(3, "local epochs E per round", ge=1)
+    batch_size: int | None = option(None, "graphs or training nodes per minibatch and client; None = full batch", ge=2)
     fanout: tuple[int, ...] | None = option(
-        None, "neighbours drawn for a node of a minibatch, a number for each layer, -1 = all; None = all", later=True
+        None, "neighbours drawn per node of a minibatch, one number per layer, -1 = all; None = all", later=True
     )
     optimiser: Literal["adam", "sgd"] = option("adam", "local optimiser")
     lr: float = option(0.01, "local learning rate", gt=0)
@@ -33,7 +33,7 @@ class TrainConfig(Stress):
     grad_clip: float | None = option(None, "clip each client's gradient to this 2-norm", gt=0)
     participation: float = option(1.0, "fraction of clients that train in a round, at least one", gt=0, le=1)
     weighting: Literal["nodes", "train_nodes", "uniform"] = option(
-        "nodes", "aggregation weights: nodes (or graphs) held, training nodes held, or 1/K"
+        "nodes", "aggregation weights: number of nodes (or graphs), of training nodes, or 1/K"
     )
     patience: int | None = option(None, "stop after this number of rounds without a better validation value", ge=1)
     select_by: Literal["val_accuracy", "val_loss", "last"] = option(
@@ -46,21 +46,21 @@ class TrainConfig(Stress):
     )
     score_on: Literal["local", "global", "union"] = option(
         "local",
-        "score on each client's own graph (mean over clients), on the whole graph, or on the union of what "
-        "the clients hold (FedGL's global goal)",
+        "score on each client's own graph (mean over clients), on the whole graph, or on the union of the "
+        "clients' graphs (FedGL's global goal)",
         serialization_alias="data",
     )
 
     failure: float = option(
         0.0,
-        "probability that a client fails in a round: it gets and sends nothing, keeps its state",
+        "probability that a client fails in a round: it gets and sends nothing and keeps its state",
         ge=0,
         lt=1,
         later=True,
     )
     straggle: float = option(
         0.0,
-        "probability that a client straggles in a round: it does 1 to E of its local epochs, drawn evenly",
+        "probability that a client straggles in a round: it does 1 to E local epochs, drawn uniformly",
         ge=0,
         le=1,
         later=True,
@@ -77,26 +77,26 @@ class TrainConfig(Stress):
         "mean", "the server's rule for uploaded models: the method's own mean, or a robust one", later=True
     )
     tolerated: float = option(
-        0.3, "share of hostile clients that a robust aggregator is set for", ge=0, lt=0.5, later=True
+        0.3, "share of hostile clients that a robust aggregator tolerates", ge=0, lt=0.5, later=True
     )
     unseen: float = option(
         0.0, "share of clients, at least one, that never take part and are scored afterwards", ge=0, lt=1, later=True
     )
     unseen_epochs: int = option(
         0,
-        "local epochs from the global model after which unseen clients are scored once more; 0 = none",
+        "local epochs that unseen clients train from the global model before a second scoring; 0 = none",
         ge=0,
         later=True,
     )
     dp_clip: float | None = option(None, "clip each client's update to this 2-norm", gt=0, later=True)
     dp_noise: float = option(
-        0.0, "noise on the average, in units of the most that one client adds to it", ge=0, later=True
+        0.0, "noise on the average, in units of the largest contribution of one client", ge=0, later=True
     )
-    dp_delta: float = option(1e-5, "the delta that epsilon is given for, below 1 / clients", gt=0, lt=1, later=True)
+    dp_delta: float = option(1e-5, "delta of (epsilon, delta) privacy, below 1 / clients", gt=0, lt=1, later=True)
 
     @property
     def total_epochs(self) -> int:
-        """Local epochs of a client in all rounds."""
+        """Local epochs per client in all rounds together."""
         return self.rounds * self.local_epochs
 
     @model_validator(mode="after")
@@ -125,7 +125,7 @@ class TrainConfig(Stress):
     @model_validator(mode="before")
     @classmethod
     def _renamed(cls, values: Any) -> Any:
-        """Take the former names, which stored rows and their keys keep."""
+        """Accept the former names of options, which stored rows and their keys keep."""
         if not isinstance(values, dict):
             return values
         for former, name in FORMER.items():

@@ -1,15 +1,14 @@
-"""The device that a run computes on: where its tensors come into being, what stays on the host, seconds of sections.
+"""The device of a run: where its tensors are created, what stays on the host, seconds of sections.
 
 A method is written as for a CPU. While a run is `on` another device,
 
-- a tensor that is made (`torch.zeros`, `torch.tensor`, `torch.from_numpy`, ...) is made there, unless `device=` says
-  otherwise;
-- what is drawn from a generator of the host is drawn on the host, bitwise identical to a run on a CPU, and moved;
-- `tensor.numpy()` reads back, for what NumPy, SciPy and scikit-learn do on the host.
+- a new tensor (`torch.zeros`, `torch.tensor`, `torch.from_numpy`, ...) is created there, unless `device=` is given;
+- draws from a generator of the host are made on the host, bitwise identical to a run on a CPU, and moved;
+- `tensor.numpy()` copies to the host, for NumPy, SciPy and scikit-learn.
 
-The `backward` of a Function of one's own is called by torch, which does not tell of tensors made there: it says
-`device=`, or makes them like others (`new_zeros`, `zeros_like`). Graphs (DGL), sparse matrices as SciPy has them and
-the clients' data as loaded stay on the host. Other operands on two devices are an error of torch.
+Inside the `backward` of a custom `Function` torch does not call the function mode that does this: give `device=` there,
+or use `new_zeros` and `zeros_like`. Graphs (DGL), SciPy matrices and the clients' data as loaded stay on the host.
+Otherwise operands on two devices are an error of torch.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import platform
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ContextDecorator, contextmanager, nullcontext
+from contextlib import ContextDecorator, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -34,7 +33,7 @@ _here = HOST
 
 
 def here() -> torch.device:
-    """The device of the run; the host's outside of a run, and in what is `on_host`."""
+    """The device of the run; the host outside of a run and within `on_host`."""
     return _here
 
 
@@ -44,12 +43,12 @@ def placed(value: torch.Tensor) -> torch.Tensor:
 
 
 def _sent(value: torch.Tensor) -> torch.Tensor:
-    """A tensor of the host on the device of the run, without waiting for what the device still has to do."""
+    """Move a tensor from the host to the device of the run, without waiting for the device."""
     return value.pin_memory().to(_here, non_blocking=True) if _here.type == "cuda" else value.to(_here)
 
 
 class on_host(ContextDecorator):
-    """What is done within, or by a decorated function, is done on the host: graphs are built, initial weights drawn."""
+    """Compute on the host within the block or the decorated function: to build graphs, to draw initial weights."""
 
     def __enter__(self) -> None:
         global _here
@@ -65,15 +64,16 @@ class on_host(ContextDecorator):
 
 @contextmanager
 def on(device: torch.device) -> Iterator[None]:
-    """A run on a device; on the CPU nothing is different from what it is outside."""
+    """Compute on a device within the block; the CPU changes nothing."""
     global _here
     if device.type == "cpu":
         yield
         return
     before = _here
-    # Gradients are computed in the thread that asks for them: Functions in Python would take turns with a second one.
+    # Gradients are computed in the calling thread: Functions in Python would compete with a second thread.
     one_thread = torch.autograd.set_multithreading_enabled(False)
-    with using(kernels_of(device)), _cuda(device), _from_numpy_placed(), one_thread, _Placing():
+    repeatable = _repeatable(device) if device.type == "cuda" else nullcontext()
+    with using(kernels_of(device)), repeatable, _from_numpy_placed(), one_thread, _Placing():
         _here = device
         try:
             yield
@@ -87,18 +87,14 @@ def kernels_of(device: torch.device) -> Kernels:
 
 
 def settle() -> None:
-    """Wait until the device has done what it was given, so that a clock tells the truth."""
+    """Wait until the device has finished its work, so that measured seconds are right."""
     if _here.type == "cuda":
         torch.cuda.synchronize(_here)
 
 
-def _cuda(device: torch.device) -> AbstractContextManager[Any]:
-    return _repeatable(device) if device.type == "cuda" else nullcontext()
-
-
 @contextmanager
 def _from_numpy_placed() -> Iterator[None]:
-    """torch.from_numpy is the one maker of tensors that torch does not let a function mode see."""
+    """Replace torch.from_numpy, the only function that creates tensors without calling a function mode."""
     plain = torch.from_numpy
 
     def from_numpy(ndarray: Any) -> torch.Tensor:
@@ -115,7 +111,7 @@ def _from_numpy_placed() -> Iterator[None]:
 def _repeatable(device: torch.device) -> Iterator[None]:
     """Use deterministic CUDA kernels where they exist."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    torch_utils: Any = torch.utils.deterministic  # its attribute is made by hand, out of mypy's sight
+    torch_utils: Any = torch.utils.deterministic  # mypy does not know its attribute
     filled = torch_utils.fill_uninitialized_memory
     try:
         torch.use_deterministic_algorithms(True, warn_only=True)
@@ -127,13 +123,13 @@ def _repeatable(device: torch.device) -> Iterator[None]:
         torch_utils.fill_uninitialized_memory = filled
 
 
-# -- what is done instead of a call, while a run is on a device ------------------------------------------------------
+# -- replacements of calls while a run is on a device ----------------------------------------------------------------
 
 Call = Callable[..., Any]
 
 
 def _made(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A new tensor on the device; drawn from the host's generator it is drawn there, and moved."""
+    """A new tensor on the device; with a generator of the host, drawn on the host and moved."""
     generator = kwargs.get("generator")
     if kwargs.get("device") is not None:
         return func(*args, **kwargs)
@@ -143,7 +139,7 @@ def _made(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _filled(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A tensor filled in place with draws."""
+    """A tensor filled in place with draws; with a generator of the host, drawn on the host and copied."""
     tensor, generator = args[0], kwargs.get("generator")
     if generator is None or tensor.device.type == generator.device.type:
         return func(*args, **kwargs)
@@ -157,7 +153,7 @@ def _read(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 @cache
 def _instead() -> dict[Any, Callable[[Call, tuple[Any, ...], dict[str, Any]], Any]]:
-    """By function. Made when a run needs it: commands that compute nothing do without torch."""
+    """The replacement of each function. Built at first use: commands that compute nothing need no torch."""
     made = (
         torch.empty, torch.empty_permuted, torch.empty_strided, torch.zeros, torch.ones, torch.full, torch.eye,
         torch.arange, torch.range, torch.linspace, torch.logspace, torch.tensor, torch.as_tensor, torch.asarray,
@@ -188,36 +184,36 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # parameters of mallopt(3)
 
 @cache
 def _glibc() -> Any:
-    """The C library, or None where it is another (musl, macOS, Windows)."""
+    """The C library if it is glibc; None for others (musl, macOS, Windows)."""
     return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
 
 
 @cache
 def keep_freed() -> bool:
-    """Tell glibc to serve every block from its heap and to keep 1 GiB of free heap; True where it took it.
+    """Let glibc allocate every block from its heap and keep 1 GiB of free heap; return whether it accepted this.
 
-    Its defaults hand large blocks back to the system at each free and map them anew: a page fault every 4 KiB of fresh
-    gradients, which made the input product of a Cora round three times as slow. A higher threshold is no way out: 32
-    MiB, its maximum, are 131,072 rows of 64 floats.
+    By default it returns large blocks to the system when they are freed and maps them again: one page fault per 4 KiB
+    of new gradients, which made the input product of a Cora round three times as slow. A higher threshold does not
+    help: its maximum, 32 MiB, is 131,072 rows of 64 floats.
     """
     libc = _glibc()
     return libc is not None and bool(libc.mallopt(_MMAP_MAX, 0)) and bool(libc.mallopt(_TRIM_THRESHOLD, 2**30))
 
 
 def give_back() -> None:
-    """Give all free pages of the heap back to the system: between large computations whose blocks differ in size."""
+    """Return all free pages of the heap to the system: between large computations whose blocks differ in size."""
     if _glibc() is not None:
         _glibc().malloc_trim(0)
 
 
 _active: dict[str, float] | None = None
-_stack: list[list[float]] = []  # of each open section its start, and the seconds of those nested in it
+_stack: list[list[float]] = []  # for each open section its start and the seconds of the sections inside it
 
 
 class section(ContextDecorator):
-    """`with section("dense"):` adds the block's own wall seconds, nested sections excluded, to the measurement.
+    """`with section("dense"):` adds the wall seconds of the block, without nested sections, to the measurement.
 
-    `@section("dense")` does so for every call of a function.
+    `@section("dense")` measures every call of a function.
     """
 
     def __init__(self, name: str) -> None:
@@ -240,7 +236,7 @@ class section(ContextDecorator):
 
 @contextmanager
 def measure() -> Iterator[dict[str, float]]:
-    """Collect the seconds of every section that runs inside the block; yields the growing table."""
+    """Collect the seconds of every section that runs inside the block; yields the table that is filled."""
     global _active
     table: dict[str, float] = defaultdict(float)
     _active, before = table, _active

@@ -20,8 +20,8 @@ from .network import Network
 from .target import Target
 from .views import union_client, unlabelled, whole_client
 
-# Nodes from which on features are summed over neighbours once, before they meet the weights of a model: in training,
-# and several times faster where the models of many clients are scored. Equal up to rounding.
+# From this number of nodes, features are summed over neighbours once, before the product with the weights: several
+# times faster if the models of many clients are scored. Equal up to rounding.
 LARGE = 2**19
 
 
@@ -41,13 +41,13 @@ def own_rows(clients: Sequence[NodeClient], placed: Sequence[torch.Tensor] | Non
 
 @dataclass
 class Models:
-    """The models after a round: the server's (no client axis), the clients' own (a tree per client batch)."""
+    """The models after a round: the server's (no client axis) and the clients' (one tree per client batch)."""
 
     server: Params | None
     personal: list[Params] | None
 
     def expanded(self, clients: int) -> Params:
-        """The server's model with a client axis: expanded, not copied, so that one shared product serves all rows."""
+        """The server's model with a client axis, expanded, not copied: one product serves all rows."""
         assert self.server is not None
         return {name: value.expand(clients, *value.shape) for name, value in self.server.items()}
 
@@ -55,7 +55,8 @@ class Models:
 @dataclass
 class Scored:
     """One evaluation. val, test: accuracy, or the dataset's measure, of each scored client (one entry on the whole
-    graph), nan where there is none. predicted, margin: see `Target`; None of several models, margin of many classes."""
+    graph), nan if a client has none. predicted, margin: see `Target`; both None for several models, margin None for
+    more than two classes."""
 
     val: torch.Tensor
     test: torch.Tensor
@@ -70,8 +71,7 @@ class Scored:
         return cls(target.accuracy(predicted, "val"), target.accuracy(predicted, "test"), val_loss, predicted, target)
 
     def by(self, measure: Measure, logits: torch.Tensor | None) -> Scored:
-        """The same evaluation with another measure in the place of accuracy. logits: (N, classes); macro-F1 needs
-        none."""
+        """The same evaluation with another measure than accuracy. logits: (N, classes), not needed for macro-F1."""
         val, test = (self._by(measure, logits, part) for part in ("val", "test"))
         return replace(self, val=val, test=test)
 
@@ -81,7 +81,7 @@ class Scored:
         if measure == "macro_f1":
             assert self.predicted is not None
             return self.target.macro_f1_each(self.predicted, part)
-        assert logits is not None, "classes alone have no such measure"
+        assert logits is not None, "this measure needs logits"
         if measure == "roc_auc" and self.margin is not None:
             return self.target.roc_auc(self.margin, part)
         if measure == "mrr":
@@ -102,22 +102,18 @@ MEASURES: dict[Measure, str] = {
 
 
 class Diverged(Exception):
-    """Training left the finite numbers; the message says when."""
+    """Training reached values that are not finite; the message says when."""
 
 
 class Evaluator:
-    """Scores the models of one run. Local targets are the original clients' rows, also for a method that trains on one
-    graph. The truth is the original federation's: what methods predict from has no label that they may not see."""
+    """Scores the models of one run. Local targets are the rows of the original clients, also if a method trains on one
+    graph. Only the evaluator has the original federation with all labels; methods predict on data without them."""
 
     def __init__(
         self, method: Method, original: Federation, arrangement: Arrangement, client_batches: Sequence[ClientBatch]
     ) -> None:
-        self.method, self.original, self.arrangement, self.client_batches = (
-            method,
-            original,
-            arrangement,
-            client_batches,
-        )
+        self.method, self.original = method, original
+        self.arrangement, self.client_batches = arrangement, client_batches
         self._graphs: dict[str, tuple[Batch, Target]] = {}
 
     @cached_property
@@ -125,9 +121,9 @@ class Evaluator:
         return own_rows([c for c in self.original.clients if isinstance(c, NodeClient)], self.arrangement.scored)
 
     def beyond(self, data: str) -> tuple[Batch, Target]:
-        """The whole graph ("global") or the union of the clients', made at its first use, and its rows.
+        """The whole graph ("global") or the union of the clients' graphs, and its rows to score; cached.
 
-        The batch, which methods get, has no label at all.
+        The batch, which methods get, has no labels.
         """
         if data not in self._graphs:
             client = whole_client(self.original) if data == "global" else union_client(self.original)
@@ -141,9 +137,9 @@ class Evaluator:
 
     @torch.no_grad()
     def score(self, models: Models, model: str, data: str, *, with_loss: bool = False) -> Scored | None:
-        """model: "global" or "personal"; data: "local", "global" or "union". None where there is no such model.
+        """Score a model ("global", "personal") on data ("local", "global", "union"). None if there is no such model.
 
-        Raises Diverged when a model's outputs are not finite.
+        Raises Diverged if a model's outputs are not finite.
         """
         if (models.server if model == "global" else models.personal) is None:
             return None
@@ -153,12 +149,12 @@ class Evaluator:
             return self._score(models, model, data, with_loss)
 
     def describe(self, model: str, data: str) -> str:
-        """In words, what the figures of `score` are."""
+        """The description of the figures of `score` in words."""
         return self.phrase(self.original.scored_by, model, data)
 
     @staticmethod
     def phrase(measure: Measure, model: str, data: str) -> str:
-        """As `describe`, of any run: rows are held to these words."""
+        """The same for any run; result rows must have these words."""
         where = {"local": "local test, mean over clients", "global": "whole graph", "union": "union of the clients"}
         return f"{MEASURES[measure]}, {model} model, {where[data]}"
 
@@ -174,7 +170,7 @@ class Evaluator:
         return scores[0] if model == "global" else beside(scores)
 
     def _predicted(self, models: Models, model: str, batch: Batch) -> Iterator[torch.Tensor]:
-        """Class scores (N, C) on a graph beyond the clients': of the server's model, or of each client's in turn."""
+        """Class scores (N, C) on the whole graph or the union: of the server's model, or of each client's in turn."""
         network = self.client_batches[0].network
         as_trained = type(self.method).predict is Method.predict and not network.heterogeneous
         if as_trained and is_apt(network.backbones[0], batch):
@@ -187,14 +183,14 @@ class Evaluator:
             yield self.method.predict(params, selected, (batch,))
 
     def one_by_one(self, models: Models, model: str) -> Iterator[tuple[Params, Network]]:
-        """The server's model, or the clients' in turn: K copies of a whole graph would not fit."""
+        """The server's model, or the clients' models in turn: K copies of a whole graph would not fit in memory."""
         if model == "global":
             yield models.expanded(1), self.client_batches[0].network.select([0])
             return
         for stack, clients in zip(models.personal or (), self.client_batches, strict=True):
             for position in range(len(clients)):
                 if len(self.original.whole.label) >= LARGE:
-                    give_back()  # else the heap grows by the gaps that one model's blocks leave
+                    give_back()  # else the heap grows by fragmentation
                 yield clients.network.take(stack, [position]), clients.network.select([position])
 
     def _score_local(self, models: Models, model: str, with_loss: bool) -> Scored:
@@ -206,7 +202,7 @@ class Evaluator:
 
     @cached_property
     def _sizes(self) -> list[int]:
-        """Nodes of each client that trains."""
+        """Nodes of each client of the federation that is trained on."""
         trained = self.original if self.arrangement.scored is None else self.arrangement.federation
         return [client.graph.num_nodes() for client in trained.clients if isinstance(client, NodeClient)]
 
@@ -219,7 +215,7 @@ class Evaluator:
         return self.measured(logits, target, with_loss)
 
     def measured(self, logits: torch.Tensor, target: Target, with_loss: bool) -> Scored:
-        """The evaluation of what models predict, finite (N, outputs): of classes, unless a task says otherwise."""
+        """The evaluation of finite outputs (N, outputs): of classes, unless the evaluator of a task overrides it."""
         predicted = logits.argmax(1)
         loss = float(target.loss(logits, "val").nanmean()) if with_loss else None
         scored = Scored.of(predicted, target, loss)
@@ -229,9 +225,9 @@ class Evaluator:
 
 
 def demanded(method: Method, predicted: torch.Tensor, rows: int, width: int | None = None) -> torch.Tensor:
-    """What a method predicts, if it is a plain tensor of floats, (rows, width); UserError if it is anything else.
+    """Return a method's prediction if it is a plain float tensor (rows, width), any width if None; else UserError.
 
-    A subclass of tensor could take part in the comparison with the truth.
+    A subclass of torch.Tensor could change the comparison with the labels.
     """
     plain = type(predicted) is torch.Tensor
     floats = plain and predicted.is_floating_point() and predicted.layout == torch.strided
@@ -243,15 +239,15 @@ def demanded(method: Method, predicted: torch.Tensor, rows: int, width: int | No
 
 
 def beside(scores: Sequence[Scored]) -> Scored:
-    """The evaluations of several models on the same rows as one, an entry a model."""
+    """Join the evaluations of several models on the same rows into one, with one entry per model."""
     losses = [scored.val_loss for scored in scores if scored.val_loss is not None]
     loss = sum(losses) / len(losses) if losses else None
     val, test = torch.cat([scored.val for scored in scores]), torch.cat([scored.test for scored in scores])
     return Scored(val, test, loss, None, scores[0].target)
 
 
-COLUMNS = 32  # values of a node in one sum over neighbours: a sum of fewer takes as long
-ROWS = 2**12  # whose hidden values stay in the cache of a core
+COLUMNS = 32  # values per node in one sum over neighbours: fewer take as long
+ROWS = 2**12  # rows computed at a time: their hidden values fit in the cache of a core
 
 
 def is_apt(backbone: Backbone, batch: Batch) -> bool:
@@ -261,10 +257,9 @@ def is_apt(backbone: Backbone, batch: Batch) -> bool:
 
 
 def logits_of_each(layers: int, params: Params, batch: Batch) -> Iterator[torch.Tensor]:
-    """Logits (N, C) of K models (K, ...) on one graph of N nodes, one model after the other; no gradient.
+    """Yield the logits (N, C) of each of K models (K, ...) on one graph of N nodes; no gradient.
 
-    The values of `GCN.forward` up to rounding. Memory: twice (N, COLUMNS) floats, or (N, width) of the widest layer but
-    the first.
+    The values of `GCN.forward` up to rounding. Memory: 2 N max(COLUMNS, largest width after the first layer) floats.
     """
     widest = max(params[f"{i}.weight"].shape[2] for i in range(1, layers))
     together, count = max(COLUMNS // widest, 1), len(params["0.weight"])
@@ -278,18 +273,18 @@ def logits_of_each(layers: int, params: Params, batch: Batch) -> Iterator[torch.
             for start in range(0, len(mixed), ROWS):
                 rows = slice(start, start + ROWS)
                 for at, k in enumerate(models):
-                    below = _first(params, k, batch, rows) if i == 1 else h[at][rows]
+                    below = _first_layer(params, k, batch, rows) if i == 1 else h[at][rows]
                     mixed[rows, places[at]] = torch.relu(below) @ weight[k]
             h = _columns(batch.gcn.times(mixed), places, bias[models.start : models.stop])
         yield from h
 
 
 def _columns(summed: torch.Tensor, places: Sequence[slice], bias: torch.Tensor) -> list[torch.Tensor]:
-    """Each model's columns with its bias; in a function, so that nothing else keeps what is large."""
+    """Each model's columns plus its bias; a function, so that no variable keeps the large `summed` alive."""
     return [summed[:, place].add_(shift) for place, shift in zip(places, bias, strict=True)]
 
 
-def _first(params: Params, k: int, batch: Batch, rows: slice) -> torch.Tensor:
+def _first_layer(params: Params, k: int, batch: Batch, rows: slice) -> torch.Tensor:
     """Model k's first layer on some rows, whose features are already summed over neighbours."""
     assert batch.summed is not None
     return torch.addmm(params["0.bias"][k], batch.summed[rows], params["0.weight"][k])

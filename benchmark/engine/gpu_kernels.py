@@ -1,9 +1,9 @@
-"""The kernels of every device except the CPU: torch's own operations, since DGL is installed for CPUs.
+"""The kernels of every device except the CPU: torch's operations, because DGL is installed for CPUs.
 
-All sums over neighbours, clients or edges are sums of bags of rows (`torch.embedding_bag`), in the order in which the
-entries are stored: no atomic additions, so the same run is bitwise identical. One thread adds a bag's entries one after
-the other, so long bags are summed in parts first (`layers_of`). They run on a CPU too, where the tests compare them
-with DGL.
+All sums over neighbours, clients or edges are sums of bags of rows (`torch.embedding_bag`), in the order of the stored
+entries: without atomic additions, a repeated run is bitwise identical. One thread adds the entries of a bag one after
+the other, so long bags are summed in parts first (`layers_of`). The kernels also run on a CPU, where the tests compare
+them with DGL.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from torch.autograd import Function
 
 from .kernels import Bags, Kernels, sum_bags
 
-LONGEST = 64  # entries that a thread adds one after the other
-Layers = tuple[Bags, ...]  # a sparse matrix as the product of its layers, the last one outermost
+LONGEST = 64  # most entries that a thread adds one after the other
+Layers = tuple[Bags, ...]  # a sparse matrix as a product of layers; the first is applied first
 
 
 def layers_of(bags: Bags) -> Layers:
-    """The same sums in parts of at most `LONGEST` entries, then sums of the parts. The parts of a bag depend on its own
-    length alone: it has the same sum among any others."""
+    """Split the sums into parts of at most `LONGEST` entries, then sums of the parts. The parts of a bag depend only on
+    its length: its sum does not depend on the other bags."""
     counts = bags.ends.diff()
     if not len(counts) or int(counts.max()) <= LONGEST:
         return (bags,)
@@ -42,7 +42,7 @@ def layers_of(bags: Bags) -> Layers:
 
 
 def sum_layers(layers: Layers, dense: torch.Tensor, *, ones: bool = False) -> torch.Tensor:
-    """(n, m) @ (m, c), no gradient. ones: all stored values of the first layer are one."""
+    """(n, m) @ (m, c) -> (n, c), no gradient. ones: all stored values of the first layer are one."""
     summed = sum_bags(layers[0], dense, ones=ones)
     for layer in layers[1:]:
         summed = sum_bags(layer, summed)
@@ -72,18 +72,17 @@ class GpuKernels(Kernels):
         return _joined([*made, none], padded.client, none)
 
     def put(self, target: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        # Rows that differ can be written in any order, but torch's deterministic kernel sorts them: 20 kernels for one.
-        asked = torch.are_deterministic_algorithms_enabled()
-        only_warn = torch.is_deterministic_algorithms_warn_only_enabled()
+        # Different rows can be written in any order; torch's deterministic kernel sorts them: 20 kernels instead of 1.
+        before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
         torch.use_deterministic_algorithms(False)
         try:
             return target.index_copy_(0, at, rows)
         finally:
-            torch.use_deterministic_algorithms(asked, warn_only=only_warn)
+            torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
     def segment_dot(self, rows: torch.Tensor, vector: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         owner, held = clients_of(tuple(sizes), rows.device)
-        of_each: torch.Tensor = _Handed.apply(vector.flatten(1), owner, held)  # type: ignore[no-untyped-call]
+        of_each: torch.Tensor = _Gather.apply(vector.flatten(1), owner, held)  # type: ignore[no-untyped-call]
         return (rows * of_each.view(len(rows), *vector.shape[1:])).sum(-1)
 
     def positive(self, rows: torch.Tensor) -> torch.Tensor:
@@ -105,7 +104,7 @@ class GpuKernels(Kernels):
 
     def copy_e_sum(self, graph: dgl.DGLGraph, e: torch.Tensor) -> torch.Tensor:
         edges = edges_of(graph, e.device)
-        summed: torch.Tensor = _Collected.apply(e, edges.target, edges.entering)  # type: ignore[no-untyped-call]
+        summed: torch.Tensor = _SumByBag.apply(e, edges.target, edges.entering)  # type: ignore[no-untyped-call]
         return summed
 
     def copy_e_max(self, graph: dgl.DGLGraph, e: torch.Tensor) -> torch.Tensor:
@@ -118,11 +117,11 @@ class GpuKernels(Kernels):
 
 
 class Group(NamedTuple):
-    """Clients whose rows are padded to the same length: with each other they are one batched product.
+    """Clients whose rows are padded to the same length: one batched product for all of them.
 
-    The length depends only on the client's own number of rows: its product is the same in any client batch. clients:
-    (g,) their positions. rows: (g * length,) the row at each place; a client with fewer rows repeats its first one.
-    filled: (g, length, 1) 1 if the row is the client's own, 0 if it is the first row repeated.
+    The length depends only on the client's number of rows: its product is the same in any client batch. clients: (g,)
+    their positions. rows: (g * length,) the row at each place; a client with fewer rows repeats its first one.
+    filled: (g, length, 1) 1 for a row, 0 for a repetition of the first row.
     """
 
     clients: torch.Tensor
@@ -136,7 +135,7 @@ class Group(NamedTuple):
 
 class Padding(NamedTuple):
     """All clients with rows, in groups. place: (N,) the position of each row in the joined results of all groups.
-    client: (K,) the same for each client; a client without rows has the position after all others."""
+    client: (K,) the position of each client in them; a client without rows has the position after all others."""
 
     groups: list[Group]
     place: torch.Tensor
@@ -145,7 +144,7 @@ class Padding(NamedTuple):
 
 @lru_cache(maxsize=64)
 def padding_of(sizes: tuple[int, ...], device: torch.device) -> Padding:
-    """The clients by the power of two that their number of rows is padded to. Computed on the host, then moved."""
+    """Group the clients by their number of rows, padded to a power of two. Computed on the host, then moved."""
     starts, lengths = [0, *accumulate(sizes)], [1 << (n - 1).bit_length() if n else 0 for n in sizes]
     groups, place, client = list[Group](), torch.zeros(starts[-1], dtype=torch.long, device="cpu"), dict[int, int]()
     at = 0
@@ -165,7 +164,7 @@ def padding_of(sizes: tuple[int, ...], device: torch.device) -> Padding:
 
 
 def _joined(parts: list[torch.Tensor], place: torch.Tensor, none: torch.Tensor) -> torch.Tensor:
-    """The rows `place` of the parts, one after the other; of no parts, `none`."""
+    """The rows `place` of the joined parts; `none` if there are no parts."""
     return torch.cat(parts).index_select(0, place) if parts else none
 
 
@@ -178,15 +177,15 @@ def clients_of(sizes: tuple[int, ...], device: torch.device) -> tuple[torch.Tens
 
 
 def _bags(bag: torch.Tensor, bags: int, device: torch.device) -> Layers:
-    """(bags, n) ones where entry n is in a bag, which `bag` (n,) says; entries of a bag in order."""
+    """(bags, n) with a one at (b, i) if entry i is in bag b. bag: (n,) the bag of each entry."""
     ends = torch.zeros(bags + 1, dtype=torch.long, device="cpu")
     ends[1:] = torch.bincount(bag, minlength=bags).cumsum(0)
     order = bag.argsort(stable=True)
     return layers_of(Bags(ends.int().to(device), order.int().to(device), None, (bags, len(bag))))
 
 
-class _Handed(Function):
-    """Each entry gets the row of its bag; gradients are summed up by bags."""
+class _Gather(Function):
+    """(bags, ...) -> (n, ...): each entry gets the row of its bag; the gradient of a bag is the sum of its entries'."""
 
     @staticmethod
     def forward(ctx: Any, rows: torch.Tensor, bag: torch.Tensor, bags: Layers) -> torch.Tensor:
@@ -198,8 +197,8 @@ class _Handed(Function):
         return _summed(ctx.bags, grad), None, None
 
 
-class _Collected(Function):
-    """Each bag gets the sum of its entries; an entry gets its bag's gradient."""
+class _SumByBag(Function):
+    """(n, ...) -> (bags, ...): each bag gets the sum of its entries; an entry gets the gradient of its bag."""
 
     @staticmethod
     def forward(ctx: Any, entries: torch.Tensor, bag: torch.Tensor, bags: Layers) -> torch.Tensor:
@@ -220,8 +219,8 @@ def _summed(bags: Layers, entries: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Edges:
-    """A graph's edges on a device, in the order of their ids: `source`, `target` (E,), and the bags of each node's
-    out-edges and in-edges."""
+    """A graph's edges on a device, in the order of their ids. source, target: (E,). leaving, entering: the bags of each
+    node's out-edges and in-edges."""
 
     source: torch.Tensor
     target: torch.Tensor
@@ -233,7 +232,7 @@ _known: WeakKeyDictionary[dgl.DGLGraph, dict[torch.device, Edges]] = WeakKeyDict
 
 
 def edges_of(graph: dgl.DGLGraph, device: torch.device) -> Edges:
-    """The edges of a graph, which itself stays on the host; moved once."""
+    """The edges of a graph, which itself stays on the host; cached per device."""
     by_device = _known.setdefault(graph, {})
     if device not in by_device:
         source, target = graph.edges(order="eid")
@@ -243,12 +242,12 @@ def edges_of(graph: dgl.DGLGraph, device: torch.device) -> Edges:
 
 
 def _from_source(edges: Edges, rows: torch.Tensor) -> torch.Tensor:
-    values: torch.Tensor = _Handed.apply(rows, edges.source, edges.leaving)  # type: ignore[no-untyped-call]
+    values: torch.Tensor = _Gather.apply(rows, edges.source, edges.leaving)  # type: ignore[no-untyped-call]
     return values
 
 
 def _from_target(edges: Edges, rows: torch.Tensor) -> torch.Tensor:
-    values: torch.Tensor = _Handed.apply(rows, edges.target, edges.entering)  # type: ignore[no-untyped-call]
+    values: torch.Tensor = _Gather.apply(rows, edges.target, edges.entering)  # type: ignore[no-untyped-call]
     return values
 
 

@@ -1,33 +1,34 @@
 """Hostile clients, and the server's rules against them.
 
-A share of the clients sends wrong models, or trains on wrong labels: the first `round(share * K)` of one random order
-of the run's seed, so that all attacks have the same hostile clients, and a greater share has all those of a smaller
-one. They take part as the others do, and the server cannot tell them apart. Validation and test labels stay as they
-are, and all clients are scored.
+Hostile clients send wrong models or train on wrong labels. They are the first `round(share * K)` clients in a random
+order drawn with the run's seed: all attacks have the same hostile clients, and a larger share contains those of a
+smaller one. The server does not know which clients are hostile. Validation and test labels are not changed, and all
+clients are scored.
 
 - `label_flip`: class c of a training node becomes C - 1 - c (Tolpegin et al., ESORICS 2020, arXiv 2007.08432, flip
   pairs of classes; this reversal is that of Fang et al., USENIX Security 2020, arXiv 1911.11815).
 - `sign_flip`: the update u becomes -4 u (Li et al., AAAI 2019, arXiv 1811.03761).
 - `gaussian`: the update becomes Gaussian noise of expected 2-norm 100 |u| (after Blanchard et al., NeurIPS 2017, arXiv
-  1703.02757, whose noise has standard deviation 200 on every entry; ours follows the scale of the model).
+  1703.02757, whose noise has standard deviation 200 on every entry; here it depends on the size of the update).
 - `small_deviation`: all hostile updates are the mean of the participants' updates minus 1.5 times their standard
   deviation, entry by entry (Baruch et al., NeurIPS 2019, arXiv 1902.06156). The attackers know all updates.
 
-`config.aggregator` names the server's rule. n is the number of clients of a step with a positive weight (one without
-training nodes has none), f = round(tolerated * n) the number of hostile ones that the rule is set for. The result takes
-the place of every client's model, so that it is what any weighted mean of them gives: FedAvg with it is the rule of the
-paper, and every other method that uploads models has it too. The rules weigh clients equally, except for `norm-clip`.
+`config.aggregator` names the server's rule. n is the number of clients of a step with a positive weight (a client
+without training nodes has weight 0), f = round(tolerated * n) the number of hostile clients that the rule tolerates.
+The result replaces the model of every client, so that every weighted mean of them is the result: with FedAvg this is
+the rule of the paper, and it applies to every method that uploads models. All rules but `norm-clip` weigh clients
+equally.
 
 - `mean`: the method's own average; nothing is changed.
-- `median`: the median of each entry; `trimmed-mean`: the mean of each entry without its f greatest and f smallest
+- `median`: the median of each entry; `trimmed-mean`: the mean of each entry without its f largest and f smallest
   values (Yin et al., ICML 2018, arXiv 1803.01498).
-- `krum`: the one model with the smallest sum of squared distances to its n - f - 2 nearest others; `multi-krum`: the
-  mean of the n - f best by that sum (Blanchard et al., NeurIPS 2017, arXiv 1703.02757).
-- `norm-clip`: every update is clipped to the median of the updates' 2-norms; the method's own average follows (Sun et
-  al., 2019, arXiv 1911.07963, with a fixed bound; the median is our choice, since it needs no setting).
+- `krum`: the model with the smallest sum of squared distances to its n - f - 2 nearest others; `multi-krum`: the
+  mean of the n - f models with the smallest sums (Blanchard et al., NeurIPS 2017, arXiv 1703.02757).
+- `norm-clip`: every update is clipped to the median of the updates' 2-norms, then the method's own average follows (Sun
+  et al., 2019, arXiv 1911.07963, with a fixed bound; the median is our choice because it needs no setting).
 
-An update is the uploaded model minus the received one. A method that uploads anything but models, or gets another model
-per client, raises Skip; f too large for the number of clients is a UserError.
+An update is the uploaded model minus the received one. Skip if a method uploads anything other than models, or if the
+server sends each client another model; UserError if f is too large for the number of clients.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Attack(Transform):
         return per_parameter(drawn, updates)
 
     def aggregate(self, server: Server, uploads: Tree) -> Tree:
-        """Put the mean minus 1.5 standard deviations in the place of hostile models, if this is the attack."""
+        """With `small_deviation`, replace hostile models by the mean minus 1.5 standard deviations."""
         bad = [place for place, client in enumerate(server.participants) if client in self.hostile]
         if self.kind != "small_deviation" or not bad or not uploads:
             return uploads
@@ -106,7 +107,7 @@ class Attack(Transform):
 
 
 def _with_rows(value: torch.Tensor, rows: list[int], new: torch.Tensor) -> torch.Tensor:
-    """Return a copy of (K, ...) with other rows in these places."""
+    """Return a copy of value (K, ...) with its `rows` replaced by `new`."""
     changed = value.detach().clone()
     changed[rows] = new
     return changed
@@ -125,7 +126,7 @@ def trimmed_mean(rows: torch.Tensor, f: int) -> torch.Tensor:
 
 
 def krum_scores(rows: torch.Tensor, f: int) -> torch.Tensor:
-    """(n,) the sum of squared distances of each row of (n, D) to its n - f - 2 nearest others."""
+    """(n, D) -> (n,) the sum of squared distances of each row to its n - f - 2 nearest others."""
     near = len(rows) - f - 2
     _check(near >= 1, "krum", f, len(rows), "n >= f + 3")
     squares = torch.stack([(rows - row).square().sum(1) for row in rows.double()])
@@ -156,7 +157,7 @@ def _check(holds: bool, rule: str, f: int, n: int, needed: str) -> None:
 
 
 class RobustAggregation(Transform):
-    """The rule of one run. Inactive with `mean`."""
+    """The aggregation rule of one run. Inactive with `mean`."""
 
     def __init__(self, config: TrainConfig, server: Server) -> None:
         self.rule, self.tolerated = config.aggregator, config.tolerated
@@ -174,7 +175,7 @@ class RobustAggregation(Transform):
         return upload
 
     def aggregate(self, server: Server, uploads: Tree) -> Tree:
-        """Return the rule's model for each client, or with `norm-clip` the clipped ones."""
+        """Return the rule's model for each client, or with `norm-clip` the clipped models."""
         counted = (server.weights > 0).nonzero().squeeze(1)
         if not uploads or len(counted) < 2:
             return uploads
@@ -190,7 +191,7 @@ class RobustAggregation(Transform):
         }
 
     def _clipped(self, uploads: Tree, counted: torch.Tensor) -> Tree:
-        """Return the models with every update clipped to the median norm; what is not clipped stays bit for bit."""
+        """Return the models with every update clipped to the median norm; unclipped ones stay bitwise identical."""
         norm = norms(per_parameter(torch.sub, uploads, self._base))
         bound = norm[counted].quantile(0.5)
 

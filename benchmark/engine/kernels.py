@@ -1,8 +1,8 @@
-"""The arithmetic that differs between devices: one class, for CPUs, and the choice of the kernels that compute now.
+"""The arithmetic that differs between devices: the kernels of the CPU, and the choice of the active kernels.
 
 `gpu_kernels.GpuKernels` has the same methods for every other device. Both give the same values and gradients up to
-float32 rounding; a test compares them method by method. Shapes as in `ops`: K clients, N rows, E edges. `graph` is a
-DGLGraph on the host; u, v belong to its nodes (N, ...), e to its edges (E, ...).
+float32 rounding; a test compares them method by method. Shapes: K clients, N rows, E edges. `graph` is a DGLGraph on
+the host; u and v are values of its nodes (N, ...), e of its edges (E, ...).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import dgl.ops
 import torch
 from torch.autograd import Function
 
-BAGGED = range(32, 128)  # columns for which sums of bags with weights are the faster ones; see docs/speed.md
+BAGGED = range(32, 128)  # numbers of columns for which weighted sums of bags are faster than MKL; see docs/speed.md
 
 
 class Bags(NamedTuple):
-    """A sparse matrix (n, m) by rows: `indices` of the entries, 32 bits, row i's from ends[i] to ends[i + 1]."""
+    """A sparse matrix (n, m) by rows: row i has the columns indices[ends[i]:ends[i + 1]]. Both have 32 bits."""
 
     ends: torch.Tensor
     indices: torch.Tensor
@@ -44,19 +44,19 @@ class Kernels:
         return torch.sparse_csr_tensor(ends, indices, values, size=shape)
 
     def csr_product(self, matrix: Any, dense: torch.Tensor, *, ones: bool = False) -> torch.Tensor:
-        """(n, m) @ (m, c), no gradient. ones: all stored values are one.
+        """(n, m) @ (m, c) -> (n, c), no gradient. ones: all stored values are one.
 
-        torch's kernel for sums of bags adds in MKL's order: for a matrix of ones it takes half of MKL's time, with
-        weights and rows of middling width 0.6 to 0.95 of it.
+        torch's sums of bags add in the same order as MKL. They take half of MKL's time for a matrix of ones, and 0.6 to
+        0.95 of it for other values and the numbers of columns in `BAGGED`.
         """
         if ones or dense.shape[1] in BAGGED:
             shape = (matrix.shape[0], matrix.shape[1])
             return sum_bags(Bags(matrix.crow_indices(), matrix.col_indices(), matrix.values(), shape), dense, ones=ones)
-        # `matrix @ dense` would first fill, then copy an n x c zero matrix.
+        # `matrix @ dense` would also fill and copy a zero matrix (n, c).
         return torch.empty(matrix.shape[0], dense.shape[1]).addmm_(matrix, dense, beta=0)
 
     def csr_product_onto(self, total: torch.Tensor, matrix: Any, dense: torch.Tensor) -> torch.Tensor:
-        """The sum of total (n, c), in place, and (n, m) @ (m, c), no gradient."""
+        """Add (n, m) @ (m, c) to total (n, c) in place, no gradient."""
         return total.addmm_(matrix, dense)
 
     def products(self, rows: torch.Tensor, weight: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
@@ -69,22 +69,22 @@ class Kernels:
     def weight_gradients(self, rows: torch.Tensor, grad: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         """(N, in), (N, out) -> (K, in, out): client k's rows transposed times client k's gradient, no gradient."""
         gradients = rows.new_empty(len(sizes), rows.shape[1], grad.shape[1])
-        turned = rows.T.split_with_sizes(sizes, 1)
-        for x, g, out in zip(turned, grad.split_with_sizes(sizes), gradients, strict=True):
+        transposed = rows.T.split_with_sizes(sizes, 1)
+        for x, g, out in zip(transposed, grad.split_with_sizes(sizes), gradients, strict=True):
             torch.mm(x, g, out=out)
         return gradients
 
     def put(self, target: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """Target with the rows `at`, all different, replaced in place."""
+        """Replace the rows `at` of target, all different, in place."""
         return target.index_copy_(0, at, rows)
 
     def segment_dot(self, rows: torch.Tensor, vector: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-        """(N, heads, c) . (K, heads, c) -> (N, heads)."""
+        """(N, heads, c) . (K, heads, c) -> (N, heads): client k's rows times client k's vectors."""
         products: torch.Tensor = _SegmentDot.apply(rows, vector, sizes)  # type: ignore[no-untyped-call]
         return products
 
     def positive(self, rows: torch.Tensor) -> torch.Tensor:
-        """Bool, of the same shape: which entries are above zero. NumPy compares several times faster than torch."""
+        """Bool, of the same shape: whether each entry is above zero. NumPy is several times faster here than torch."""
         return torch.from_numpy(rows.detach().numpy() > 0)
 
     def u_add_v(self, graph: dgl.DGLGraph, u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -146,13 +146,13 @@ _current: Kernels = CPU
 
 
 def active_kernels() -> Kernels:
-    """Return the kernels that compute now."""
+    """Return the kernels of the current device."""
     return _current
 
 
 @contextmanager
 def using(chosen: Kernels) -> Iterator[None]:
-    """Compute with these kernels within the block: `device.on` does, and tests that run GPU kernels on a CPU."""
+    """Compute with these kernels within the block (used by `device.on` and by tests of GPU kernels on a CPU)."""
     global _current
     before, _current = _current, chosen
     try:

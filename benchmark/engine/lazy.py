@@ -1,8 +1,8 @@
-"""Tensors that are put together only when they are read.
+"""Tensors that are stored in parts and assembled only when they are read.
 
-A `Lazy` is a torch.Tensor to everyone: any operation on it that its content does not know puts the whole tensor
-together, once, and works on that. What the engine does most often with large parameters (a step of the optimiser, the
-input product, the weighted sum over clients) it does on the parts.
+A `Lazy` is a torch.Tensor: an operation that has no implementation for parts assembles the whole tensor, once, and uses
+it. The most frequent operations on large parameters (optimiser step, input product, weighted sum over clients) work on
+the parts.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from torch.utils._pytree import tree_map_only
 from ...foundations import without_distributed_tensors
 
 aten = torch.ops.aten
-# Up to this number of clients a weighted sum adds up one client after the other, in any storage: in the order and so
-# to the bits, of the dense product of plain tensors. It costs little there.
+# Up to this number of clients a weighted sum adds client after client, as the dense product of plain tensors does: the
+# results of all storages are bitwise identical. For few clients this is not slower.
 FEW = 20
-# Methods of a tensor that read its memory without an operation in between.
+# Methods of a tensor that read its memory without an operation.
 READERS = ("numpy", "tolist", "data_ptr", "untyped_storage", "__array__", "__deepcopy__", "__reduce_ex__", "__repr__")
 
 
 class Parts(ABC):
-    """What a lazy tensor of float32 is made of."""
+    """The parts of a lazy tensor of float32."""
 
     shape: Sequence[int]
 
@@ -36,14 +36,14 @@ class Parts(ABC):
 
     @abstractmethod
     def assemble(self) -> torch.Tensor:
-        """The whole tensor, in memory of its own."""
+        """The whole tensor, in new memory."""
 
     def copy(self) -> Parts | None:
-        """The same in memory of its own; None: copy the whole."""
+        """A copy in new memory; None: the whole tensor is copied instead."""
         return None
 
     def plus(self, other: Parts) -> Parts | None:
-        """The sum, where the other is cut alike and it can be had part by part; None: add up the whole."""
+        """The sum, if both have the same parts; None: the whole tensors are added instead."""
         return None
 
     def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
@@ -54,7 +54,7 @@ class Parts(ABC):
 
 
 class Content:
-    """The parts, or the whole once it was needed: never both, so that there is one truth to write into."""
+    """The parts, or the whole tensor after its first use: never both, so that a write changes the only copy."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts: Parts | None = parts
@@ -72,7 +72,7 @@ class Content:
 
     @property
     def version(self) -> int:
-        """Grows with each write; putting together is none."""
+        """Grows with each write; assembling does not change it."""
         if self.parts is not None:
             return sum(map(version, self.parts.tensors()))
         assert self._whole is not None
@@ -80,7 +80,7 @@ class Content:
 
 
 class Lazy(torch.Tensor):
-    """See above. content: shared with all detached aliases, as the memory of a tensor is."""
+    """A tensor in parts. content: shared with all detached aliases, like the memory of a tensor."""
 
     content: Content
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -92,7 +92,7 @@ class Lazy(torch.Tensor):
         return made
 
     def __init__(self, content: Content, shape: Sequence[int]) -> None:
-        """Nothing: what there is to do, `__new__` has done."""
+        """`__new__` does everything."""
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
@@ -108,7 +108,7 @@ class Lazy(torch.Tensor):
 
 
 def _by_parts(func: Any, args: Any, kwargs: Any) -> Parts | None:
-    """The result of an operation that the parts know, None of any other."""
+    """The result of an operation that parts implement; None for others."""
     parts = [parts_of(arg) for arg in args]
     if func is aten.clone.default and parts[0] is not None:
         return parts[0].copy()
@@ -129,30 +129,30 @@ for _name in READERS:
 
 
 def in_parts(parts: Parts) -> torch.Tensor:
-    """A tensor of these parts, not yet put together."""
-    _ask_once()
+    """A lazy tensor of these parts."""
+    _initialise_torch()
     return Lazy(Content(parts), parts.shape)
 
 
 @cache
-def _ask_once() -> None:
-    """Have torch ask now what it asks for at the process's first operation on a subclass (see foundations.py)."""
+def _initialise_torch() -> None:
+    """Run the process's first operation on a tensor subclass, without torch's distributed tensors (foundations.py)."""
     with without_distributed_tensors():
         Lazy(Content(Joined([torch.zeros(1)])), (1,)).detach()
 
 
 def parts_of(value: Any) -> Parts | None:
-    """The parts of a lazy tensor that was not yet read; None for any other."""
+    """The parts of a lazy tensor that is not assembled yet; None for any other tensor."""
     return value.content.parts if isinstance(value, Lazy) else None
 
 
 def whole(value: torch.Tensor) -> torch.Tensor:
-    """The plain tensor (of a lazy one, its one truth from now on)."""
+    """The plain tensor; a lazy one is assembled and stays assembled."""
     return value.content.whole() if isinstance(value, Lazy) else value
 
 
 def plain(value: torch.Tensor) -> torch.Tensor:
-    """The plain tensor, to be read only: a lazy one stays in parts."""
+    """The plain tensor, for reading only; a lazy one stays in parts."""
     parts = parts_of(value)
     return whole(value) if parts is None else parts.assemble()
 
@@ -163,7 +163,7 @@ def version(value: torch.Tensor) -> int:
 
 
 def weighted_sum(value: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """(K, ...) -> (...): sum_k weights[k] * value[k]; of weights (n, K), n such sums."""
+    """(K, ...) -> (...): sum_k weights[k] * value[k]. weights: (K,), or (n, K) for n sums (n, ...)."""
     parts = parts_of(value)
     if parts is not None and weights.dim() == 1 and not value.requires_grad:
         return parts.weighted_sum(weights)
@@ -172,7 +172,7 @@ def weighted_sum(value: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
 
 
 class Joined(Parts):
-    """The values of several client batches one after the other, along the client axis."""
+    """The values of several client batches, joined along the client axis."""
 
     def __init__(self, pieces: Sequence[torch.Tensor]) -> None:
         self.pieces = pieces
@@ -185,7 +185,7 @@ class Joined(Parts):
         return torch.cat([plain(piece) for piece in self.pieces])
 
     def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
-        """Add many clients batch by batch to one running sum: nothing of the size of all uploads is made."""
+        """For many clients, add batch by batch, without memory of the size of all uploads."""
         if len(weights) <= FEW:
             return super().weighted_sum(weights)
         shares = weights.split_with_sizes([len(piece) for piece in self.pieces])
@@ -196,7 +196,7 @@ class Joined(Parts):
 
 
 def weighted_sum_onto(total: torch.Tensor, value: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """`total` + sum_k weights[k] * value[k], in one pass over a plain value."""
+    """Add sum_k weights[k] * value[k] to `total` in place, with one pass over a plain value."""
     if parts_of(value) is not None:
         return total.add_(weighted_sum(value, weights))
     rows = whole(value).flatten(1)

@@ -1,8 +1,8 @@
-"""The method interface: what a paper's algorithm fills in, and what the engine does for it.
+"""The interface of methods: the base class, phases and steps, and the knowledge of the server.
 
 A run is a list of phases, a phase repeats a round, a round is a list of steps. A step has a client half, which runs on
-a client batch and returns the upload, and a server half, which gets the uploads of all participants and returns what is
-sent down; those who act in the next step find it in `clients.received`. Nothing else crosses.
+a client batch and returns the upload, and a server half, which gets the uploads of all participants and returns the
+download. The clients that act in the next step find it in `clients.received`. There is no other exchange.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def in_words(task: Goal) -> str:
     return WHAT.get(task, task.replace("-", " "))
 
 
-RENAMED = {  # class attributes that methods had before, and what to write now
+RENAMED = {  # former class attributes of methods, and their replacements
     "task": 'tasks = ("node",)',
     "graphwise": 'tasks = ("node", "graph-classification")',
     "domainwise": "heterogeneous_features = True",
@@ -46,7 +46,7 @@ RENAMED = {  # class attributes that methods had before, and what to write now
 
 @dataclass
 class Server:
-    """What the server knows: public facts, who takes part in this round, and what the method keeps in `state`."""
+    """The knowledge of the server: public facts, the participants of the round, and the method's `state`."""
 
     backbones: Sequence[Backbone]
     features: int
@@ -59,12 +59,12 @@ class Server:
     participants: list[int] = field(default_factory=list)
     round: int = 0  # 1-based, within the phase
     state: dict[str, Any] = field(default_factory=dict)
-    domains: bool = False  # clients have features and classes of their own, and so the layers that meet these
+    domains: bool = False  # each client has its own features and classes, and so its own first and last layers
 
     @property
     def weights(self) -> torch.Tensor:
-        """(participants,) aggregation weights, summing to 1; equal ones where no client has a weight."""
-        everyone = self.participants == list(range(self.clients))  # spares a gather, which takes longer than the rest
+        """(participants,) aggregation weights with sum 1; equal if no participant has a weight."""
+        everyone = self.participants == list(range(self.clients))  # avoids indexing, which takes longer than the rest
         sizes = self.sizes if everyone else self.sizes[self.participants]
         total = sizes.sum()
         return sizes / total if total > 0 else torch.full((len(sizes),), 1 / len(sizes))
@@ -75,16 +75,16 @@ class Server:
         return crossing(model) if self.domains else model
 
 
-OWN_LAYERS = ("input.", "post.", "head.")  # where clients have features and classes of their own, these stay at home
+OWN_LAYERS = ("input.", "post.", "head.")  # kept at the clients if each has its own features and classes
 
 
 def crossing(params: Params) -> Params:
-    """The parameters but those of layers that clients of their own domains keep."""
+    """The parameters that are sent if each client has its own features and classes: all but `OWN_LAYERS`."""
     return {name: value for name, value in params.items() if not name.startswith(OWN_LAYERS)}
 
 
 def at_home(params: Params) -> Params:
-    """The others."""
+    """The parameters of `OWN_LAYERS`."""
     return {name: value for name, value in params.items() if name.startswith(OWN_LAYERS)}
 
 
@@ -102,7 +102,7 @@ def average(values: Tree, weights: torch.Tensor) -> Tree:
 
 @dataclass(frozen=True)
 class Common:
-    """What every client knows of a run besides its own data."""
+    """What every client knows of a run apart from its own data."""
 
     seed: int
     round: int
@@ -113,14 +113,14 @@ class Common:
 
 @dataclass(frozen=True)
 class Step:
-    """One exchange: the clients' half, then the server's.
+    """One exchange: the client half, then the server half.
 
-    only: the clients that act, where not all participants of the round do (others that it names are left out); given by
-    the round, not by what was uploaded. The server half is about them alone: uploads, `participants`, `weights`; where
-    no client acts it gets {}. What it returns goes to those who act in the next step, once, and is not kept for others:
-    what is meant for later it holds back in `state`.
-    shared: what every client would compute alike from a download that is the same for everyone. Computed once, it is
-    `clients.shared` in each client half, to be read only. It sees nothing but what all clients know.
+    only: returns the clients that act, if not all participants of the round do (clients that do not participate are
+    left out). It may depend on the round, not on uploads. In the server half, uploads, `participants` and `weights` are
+    of the acting clients; uploads are {} if no client acts. Its result is sent once, to the clients that act in the
+    next step; a value for later rounds must be kept in `state`.
+    shared: a computation that would be the same at every client, on a download that is the same for all. It is done
+    once; its result is `clients.shared` in each client half, read-only.
     """
 
     client: Callable[[ClientBatch], Tree]
@@ -131,10 +131,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Phase:
-    """`rounds` repetitions of `steps`. A phase that is not scored prepares another and takes no part in selection.
+    """`rounds` repetitions of `steps`. A phase that is not scored prepares another, and none of its rounds is selected.
 
-    everyone: all clients take part, at any participation of the training rounds. rounds: a number, or what gives
-    it for a federation (clients that take turns).
+    everyone: all clients take part, for any `participation`. rounds: a number, or a function of the server (clients
+    that take turns).
     """
 
     steps: tuple[Step, ...]
@@ -144,16 +144,16 @@ class Phase:
     everyone: bool = False
 
     def length(self, server: Server) -> int:
-        """How many rounds the phase has with this server's federation."""
+        """The number of rounds of the phase."""
         return self.rounds(server) if callable(self.rounds) else self.rounds
 
 
 @dataclass(frozen=True)
 class Arrangement:
-    """The federation a method trains on, and whose rows are scored.
+    """The federation that a method trains on, and the rows that are scored.
 
-    scored: for each client of the original federation, the row in the trained federation's only graph of each of its
-    nodes; None where every client is scored on its own graph.
+    scored: per client of the original federation, the row of each of its nodes in the only graph of the trained
+    federation; None if each client is scored on its own graph.
     """
 
     federation: Federation
@@ -163,31 +163,31 @@ class Arrangement:
 class Method(Spec):
     """A federated algorithm. Fields are its hyper-parameters; the docstring gives paper, objective and messages."""
 
-    revision: ClassVar[int] = 1  # raised when the method's numbers change: rows of earlier ones are outdated
+    revision: ClassVar[int] = 1  # raised if the method's numbers change: rows of earlier revisions are outdated
     family: ClassVar[str] = "other"  # a key of `FAMILIES` in benchmark/suites/catalogue.py; inherited
     summary: ClassVar[str] = ""  # what it does, in a few words
-    # What tables and figures show of it: display name, venue with year, links to the paper and to the authors' code.
-    # None of these five is inherited.
+    # For tables and figures: display name, venue with year, links to the paper and to the authors' code. `summary` and
+    # these four are not inherited.
     title: ClassVar[str] = ""
     venue: ClassVar[str] = ""
     paper_url: ClassVar[str] = ""
     code_url: ClassVar[str] = ""
-    # Which federations it is for. A method for nodes is for "graph-classification" too if it only uses rows, labels,
-    # models and losses, and no edge, feature or neighbour. If it takes its loss from `ClientBatch.loss` and needs no
-    # classes, it is for "rows" too: link prediction, regression and every other task that is not in WHAT.
-    # Inherited: a subclass that adds such a thing says ("node",).
+    # The tasks that the method can do; inherited. "node" is node classification. Add "graph-classification" if the
+    # method uses only rows, labels, models and losses, and no edge, feature or neighbour. Add "rows" (link prediction,
+    # regression and every other task that is not in WHAT) if it also takes its loss from `ClientBatch.loss` and needs
+    # no classes. A subclass that uses more sets ("node",).
     tasks: ClassVar[tuple[Goal, ...]] = ("node",)
-    # Can each client have its own features and classes? Then only models may cross, whose first and last layers stay
-    # at the clients. Inherited too.
+    # Can each client have its own features and classes? Then only models may be sent, without their first and last
+    # layers. Inherited.
     heterogeneous_features: ClassVar[bool] = False
     delivers: ClassVar[Literal["global", "personal"]] = "global"
     heterogeneous: ClassVar[bool] = False  # can its clients have different architectures?
     fixed_backbone: ClassVar[str | None] = None  # the architecture that the method prescribes, if any
     travels: ClassVar[bool] = True  # can a client's model be scored on another graph than its own?
-    reference: ClassVar[bool] = False  # centralised, or without training: no competitor, so shown and never ranked
+    reference: ClassVar[bool] = False  # centralised or without training: shown, but not ranked
     # Does each client know the edges between its nodes and other clients' nodes (`NodeClient.outside`)? Inherited.
     edges_between_clients: ClassVar[bool] = False
-    trains: ClassVar[bool] = True  # False: nothing is learnt or drawn, a reference that the others must beat
+    trains: ClassVar[bool] = True  # False: a reference that learns and draws nothing
     task: ClassVar[Any]  # these three are in RENAMED
     graphwise: ClassVar[Any]
     domainwise: ClassVar[Any]
@@ -221,15 +221,15 @@ class Method(Spec):
 
     @classmethod
     def takes_minibatches(cls) -> bool:
-        """Whether a step may see some of a client's training nodes: the loss is about rows, labels and models alone."""
+        """Whether a step may use a part of a client's training nodes: the loss uses rows, labels and models only."""
         return "graph-classification" in cls.tasks
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
-        """The training configuration the method runs with, where it needs another than the cell's: see `ADJUSTABLE`."""
+        """The training configuration of the method, given that of the suite. `ADJUSTABLE` fields may change."""
         return config
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        """The backbones the method runs with: the cell's, or `fixed_backbone` with the cell's width, depth, dropout."""
+        """The backbones of the method, given those of the suite: these, or `fixed_backbone` with their options."""
         if self.fixed_backbone is None:
             return backbones
         shared = set(Backbone.model_fields)
@@ -248,10 +248,10 @@ class Method(Spec):
         return [Phase((Step(self.client, self.server),), config.rounds)]
 
     def prepare(self, clients: ClientBatch) -> None:
-        """Client side, once, before any exchange. Called on the client batch of all clients (or its chunks)."""
+        """Initialise the clients, before any exchange. Called once per client batch."""
 
     def open(self, server: Server) -> Download:
-        """Server side, once: what the clients receive before their first step."""
+        """Initialise the server, once; return what the clients receive before their first step."""
         return {}
 
     def client(self, clients: ClientBatch) -> Tree:
@@ -267,21 +267,21 @@ class Method(Spec):
         return None
 
     def personal_model(self, clients: ClientBatch) -> Params | None:
-        """The clients' own models (K, ...), or None. `clients.received` is then the download that awaits them."""
+        """The clients' models (K, ...), or None. `clients.received` is the last download."""
         return None
 
     @torch.no_grad()
     def predict(self, params: Params, network: Network, data: Sequence[Batch]) -> torch.Tensor:
-        """(N, C) class scores of models (K, ...) on the given data; a model shared by all has an expanded axis."""
+        """(N, C) class scores of models (K, ...) on the given data. The client axis of a shared model is expanded."""
         return network.forward(params, data).logits
 
     @torch.no_grad()
     def predict_own(self, params: Params, clients: ClientBatch) -> torch.Tensor:
-        """(N, C) class scores on the clients' own nodes, where more of the client's than its data counts."""
+        """(N, C) class scores on the clients' own nodes. Override it if predictions depend on a client's state."""
         return self.predict(params, clients.network, clients.data)
 
 
-# What `protocol` may change: how a client descends, and the weights of the average. `local_epochs` may become fewer.
+# The fields that `protocol` may change. It may also lower `local_epochs`.
 ADJUSTABLE = {
     "optimiser", "lr", "weight_decay", "momentum", "keep_optimiser", "grad_clip", "batch_size", "weighting",
 }  # fmt: skip
@@ -289,7 +289,7 @@ CLUSTERING = {"select_by": "last", "patience": None, "score_on": "global"}  # of
 
 
 def answer(method: Method, hook: str, given: Any) -> Any:
-    """What `protocol` or `architecture` of a method makes of what is given. UserError where it fails."""
+    """The result of the hook `protocol` or `architecture` of a method for `given`. UserError if it fails."""
     try:
         return getattr(method, hook)(given)
     except UserError:
@@ -299,7 +299,7 @@ def answer(method: Method, hook: str, given: Any) -> Any:
 
 
 def asked_training(method: Method, config: TrainConfig) -> TrainConfig:
-    """What `protocol` makes of a configuration. UserError where it is no configuration."""
+    """The result of `protocol` for a configuration. UserError if it is no configuration."""
     answered = answer(method, "protocol", config)
     if type(answered) is not type(config):
         fix = "return the configuration, changed by model_copy(update={...})"
@@ -309,9 +309,9 @@ def asked_training(method: Method, config: TrainConfig) -> TrainConfig:
 
 
 def effective_training(method: Method, config: TrainConfig) -> TrainConfig:
-    """The training configuration that the method makes of `config`. UserError if `protocol` changes anything else.
+    """The training configuration of a method, given that of the suite.
 
-    Rounds, epochs, patience, conditions and the score are those of the suite: a method cannot give itself more.
+    UserError if `protocol` changes more than it may: rounds, more epochs, patience, conditions or the score.
     """
     asked = asked_training(method, config)
     changed = [name for name in TrainConfig.model_fields if getattr(asked, name) != getattr(config, name)]
@@ -321,8 +321,8 @@ def effective_training(method: Method, config: TrainConfig) -> TrainConfig:
     if asked.local_epochs <= config.local_epochs:
         wrong = [name for name in wrong if name != "local_epochs"]
     if wrong:
-        told = f"{method.name} changes {', '.join(wrong)} in `protocol`"
-        raise UserError(f"{told}: the suite decides that; a method may change {', '.join(sorted(ADJUSTABLE))}")
+        change = f"{method.name} changes {', '.join(wrong)} in `protocol`"
+        raise UserError(f"{change}: the suite decides that; a method may change {', '.join(sorted(ADJUSTABLE))}")
     if asked_training(method, asked) != asked:
         raise UserError(f"{method.name}: `protocol` changes its own result again; set values there, do not scale them")
     return asked

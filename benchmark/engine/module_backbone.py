@@ -1,4 +1,4 @@
-"""A `torch.nn.Module` as an architecture, and what it takes to run one client at a time."""
+"""A `torch.nn.Module` as an architecture, and tools to run one client at a time."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class ModuleBackbone(Backbone):
     """A `torch.nn.Module` as an architecture that every method can train: `fglbench run -m fedprox -b NAME`.
 
     build(features, classes) makes the module. It is called as module(graph, feat), with a client's DGLGraph without
-    self-loops and its (n, d) dense features, and returns logits (n, C), or (logits, embedding) with an embedding (n, h)
-    that methods may look at. With `linear_head` the module is built with the width h in the place of the classes, and a
-    linear map h -> C on its activated output follows. Clients are passed one after the other.
+    self-loops and its dense features (n, d), one client after the other. It returns logits (n, C), or (logits,
+    embedding) with an embedding (n, h) for methods that use it. With `linear_head`, `build` gets the width h instead of
+    the classes, and a ReLU and a linear map h -> C follow the module.
     """
 
     _built: dict[str, Any] = PrivateAttr(default_factory=dict)
@@ -79,7 +79,7 @@ class ModuleBackbone(Backbone):
 
 
 def client_graphs(batch: Any, *, dense: bool) -> list[tuple[dgl.DGLGraph, torch.Tensor]]:
-    """Return each client's graph and features, cut from a batch of nodes or of graphs. dense: or sparse CSR."""
+    """Return each client's graph and features from a batch of nodes or of graphs. dense: False for sparse CSR."""
     nodes: Batch = batch.nodes if isinstance(batch, GraphRows) else batch
     with on_host():
         graph = nodes.graph.local_var()
@@ -103,7 +103,7 @@ def client_graphs(batch: Any, *, dense: bool) -> list[tuple[dgl.DGLGraph, torch.
 
 
 def _as_batched(graph: dgl.DGLGraph, sizes: torch.Tensor) -> dgl.DGLGraph:
-    """The block-diagonal graph as `dgl.batch` of blocks of these sizes; its edges are stored block after block."""
+    """Make the block-diagonal graph a batched graph with blocks of these sizes. Its edges are stored block by block."""
     if graph.batch_size == len(sizes) and torch.equal(graph.batch_num_nodes(), sizes):
         return graph
     block = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
@@ -113,13 +113,13 @@ def _as_batched(graph: dgl.DGLGraph, sizes: torch.Tensor) -> dgl.DGLGraph:
 
 
 def state_of(module: nn.Module) -> State:
-    """A copy of the parameters and buffers of floats."""
+    """Copies of the module's floating-point parameters and buffers."""
     return {n: v.detach().clone() for n, v in module.state_dict().items() if v.is_floating_point()}
 
 
 @contextmanager
 def drawing(source: np.random.Generator | None) -> Iterator[None]:
-    """The generators of torch, NumPy and Python, seeded from a stream for the block and as before after it."""
+    """Seed the generators of torch, NumPy and Python from a stream for the block; restore them after it."""
     if source is None:
         yield
         return
@@ -130,7 +130,7 @@ def drawing(source: np.random.Generator | None) -> Iterator[None]:
 
 @contextmanager
 def generators_kept() -> Iterator[None]:
-    """After the block the generators of torch, NumPy and Python are as before it."""
+    """Restore the generators of torch, NumPy and Python after the block."""
     before = torch.default_generator.get_state(), np.random.get_state(), random.getstate()
     try:
         yield
@@ -154,8 +154,8 @@ class GraphConvolution(nn.Module):
     graph: without self-loops, which the layer adds. feat: (n, `features`), dense or sparse CSR. Returns (n, `width`).
 
     The same numbers, parameters and initial draws as `dgl.nn.GraphConv(features, width)` on `dgl.add_self_loop(graph)`,
-    several times faster on graphs of some hundred nodes: the normalised matrix of a graph is kept as long as the graph
-    is, and sparse features are multiplied as such.
+    several times faster on graphs of some hundred nodes: the normalised matrix is cached as long as the graph exists,
+    and sparse features stay sparse.
     """
 
     def __init__(self, features: int, width: int) -> None:
@@ -166,16 +166,16 @@ class GraphConvolution(nn.Module):
 
     def forward(self, graph: dgl.DGLGraph, feat: torch.Tensor) -> torch.Tensor:
         sparse = feat.layout == torch.sparse_csr
-        projected = _constant(feat) @ self.weight if sparse else feat @ self.weight
+        projected = _sparse_matrix(feat) @ self.weight if sparse else feat @ self.weight
         return _propagation(graph) @ projected + self.bias
 
 
 _PROPAGATIONS: WeakKeyDictionary[dgl.DGLGraph, tuple[int, SparseMatrix]] = WeakKeyDictionary()
-_CONSTANTS: MutableMapping[torch.Tensor, SparseMatrix] = WeakIdKeyDictionary()
+_SPARSE_MATRICES: MutableMapping[torch.Tensor, SparseMatrix] = WeakIdKeyDictionary()
 
 
 def _propagation(graph: dgl.DGLGraph) -> SparseMatrix:
-    """D^-1/2 (A + I) D^-1/2 (n, n), made again if the graph has got other edges."""
+    """D^-1/2 (A + I) D^-1/2 (n, n); cached until the number of edges changes."""
     known = _PROPAGATIONS.get(graph)
     if known is None or known[0] != graph.num_edges():
         looped = dgl.add_self_loop(graph)
@@ -185,8 +185,8 @@ def _propagation(graph: dgl.DGLGraph) -> SparseMatrix:
     return known[1]
 
 
-def _constant(feat: torch.Tensor) -> SparseMatrix:
-    known = _CONSTANTS.get(feat)
+def _sparse_matrix(feat: torch.Tensor) -> SparseMatrix:
+    known = _SPARSE_MATRICES.get(feat)
     if known is None:
-        known = _CONSTANTS[feat] = SparseMatrix(to_scipy_csr(feat))
+        known = _SPARSE_MATRICES[feat] = SparseMatrix(to_scipy_csr(feat))
     return known

@@ -1,4 +1,4 @@
-"""The models of a client batch: one stack of parameters for each architecture its clients have."""
+"""The models of a client batch: one stack of parameters per architecture."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ class Group:
 
 
 class Network:
-    """Heterogeneous models as one: a group's parameters are named `Own(kind, name)`, that group's clients in front.
+    """The models of clients with one or several architectures. Outputs are in client order.
 
-    With one architecture there is one group and plain names. Outputs come back in client order for any grouping.
+    With one architecture, parameters (K, ...) have plain names. With several, those of a group have the names
+    `Own(kind, name)` and the group's clients as first axis.
     """
 
     def __init__(self, backbones: Sequence[Backbone], clients: Sequence[int]) -> None:
@@ -47,7 +48,7 @@ class Network:
         return Network(self.backbones, [self.clients[p] for p in positions])
 
     def init(self, seed: int, features: int, classes: int) -> Params:
-        """Initial parameters (K, ...): one draw for equal architectures, one draw per client for different ones."""
+        """Initial parameters (K, ...): one draw for all clients; with several architectures one draw per client."""
         if not self.heterogeneous:
             fresh = initial(self.backbones[0], seed, features, classes)
             return {name: value.expand(len(self.clients), *value.shape).clone() for name, value in fresh.items()}
@@ -67,9 +68,9 @@ class Network:
         return {key.name: value for key, value in params.items() if isinstance(key, Own) and key.kind == group.kind}
 
     def forward(self, params: Params, data: Sequence[Batch], streams: Streams | None = None) -> Forward:
-        """All clients' rows. data: one batch a group, with the group's clients in order.
+        """One pass over all clients' rows. data: one batch per group, with the group's clients in order.
 
-        Of different architectures only the embeddings are put together: `pre` then holds them alone, activated.
+        With several architectures, `pre` contains only the embeddings, after activation.
         """
         if not self.heterogeneous:
             return self.groups[0].backbone.forward(params, data[0], streams)
@@ -89,7 +90,7 @@ class Network:
         return torch.cat(self._in_order(pieces))
 
     def _in_order(self, pieces: Sequence[Iterable[T]]) -> list[T]:
-        """What each group has, an entry for each of its clients, in client order."""
+        """The entries of all groups, one per client, in client order."""
         of_client: dict[int, T] = {}
         for group, entries in zip(self.groups, pieces, strict=True):
             of_client |= zip(group.positions, entries, strict=True)
@@ -111,7 +112,7 @@ class Network:
         return {name: torch.stack(self._in_order([model[name] for model in models])) for name in names}
 
     def with_part(self, params: Params, part: Params) -> Params:
-        """`params` with the entries of `part` (plain names, (K, ...)) put in their place; fresh tensors."""
+        """`params` with the entries replaced that `part` has (plain names, (K, ...)); copies."""
         out = dict(params)
         for name, value in part.items():
             for group in self.groups:
@@ -120,7 +121,7 @@ class Network:
         return out
 
     def take(self, tree: Any, positions: Sequence[int]) -> Any:
-        """Rows of some clients from a tree of (K, ...) tensors and lists; copies. Under a key `Own`, of its group's."""
+        """Copy the rows of some clients from a tree of (K, ...) tensors and lists; under a key `Own`, of its group."""
         rows = self._rows(positions)
 
         def taken(kind: int | None, leaf: Any) -> Any:
@@ -131,7 +132,7 @@ class Network:
         return walk(lambda kind, leaf: taken(kind, leaf) if rows[kind] else ABSENT, tree)
 
     def put(self, tree: Any, positions: Sequence[int], part: Any) -> Any:
-        """The inverse of `take`: a tree like `tree` with the rows of `part` at these positions."""
+        """The inverse of `take`: a copy of `tree` with the rows of `part` at these positions."""
         rows = self._rows(positions)
         sizes = {kind: len(places) for kind, places in self._rows(range(len(self.clients))).items()}
 
@@ -151,7 +152,7 @@ class Network:
         return walk(placed, tree, part)
 
     def _rows(self, positions: Sequence[int]) -> dict[int | None, list[int]]:
-        """Where these clients' rows lie: in what all clients have (None), and in what each group has."""
+        """The rows of these clients: key None in a value of all clients, key `kind` in a value of that group."""
         rows: dict[int | None, list[int]] = {None: list(positions)}
         for group in self.groups if self.heterogeneous else ():
             place = {p: row for row, p in enumerate(group.positions)}
@@ -160,12 +161,12 @@ class Network:
 
 
 def initial(backbone: Backbone, seed: int, features: int, classes: int) -> Params:
-    """The server's initial model for an architecture: the same for all methods of a cell with the same seed."""
+    """The server's initial model for an architecture: the same for all methods with the same seed."""
     return _drawn(backbone, stream(seed, "initialisation"), features, classes)
 
 
 def _drawn(backbone: Backbone, generator: np.random.Generator, features: int, classes: int) -> Params:
-    """Drawn on the host: bitwise identical for every device."""
+    """New parameters, drawn on the host: bitwise identical for every device."""
     with on_host():
         params = backbone.init(generator, features, classes)
     return {name: placed(value) for name, value in params.items()}

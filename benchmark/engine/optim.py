@@ -1,4 +1,4 @@
-"""Losses and optimisers with a client axis. Every optimiser step of a run is counted, where it is taken."""
+"""Losses and optimisers with a client axis, and the counter of all optimiser steps of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .row_sparse import rows_of, stored
 from .segment_ops import segment_sum
 
 aten = torch.ops.aten
-_NONE, _IGNORED = 0, -100  # of nll_loss: no reduction; the label that is left out
+_NO_REDUCTION, _IGNORED = 0, -100  # arguments of nll_loss; the second is the label that is left out
 
 
 class _CrossEntropy(Function):
@@ -31,7 +31,7 @@ class _CrossEntropy(Function):
         owner: torch.Tensor, clients: int,
     ) -> torch.Tensor:  # fmt: skip
         log = torch.log_softmax(logits.index_select(0, rows), 1)
-        losses, total = aten.nll_loss_forward(log, label, None, _NONE, _IGNORED)
+        losses, total = aten.nll_loss_forward(log, label, None, _NO_REDUCTION, _IGNORED)
         ctx.save_for_backward(log, rows, label, share, owner, total)
         ctx.shape = logits.shape
         return segment_sum(losses * share, owner, clients)
@@ -41,7 +41,7 @@ class _CrossEntropy(Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         log, rows, label, share, owner, total = ctx.saved_tensors
         of_each = grad.index_select(0, owner).mul_(share)
-        gradient = aten.nll_loss_backward(of_each, log, label, None, _NONE, _IGNORED, total)
+        gradient = aten.nll_loss_backward(of_each, log, label, None, _NO_REDUCTION, _IGNORED, total)
         gradient = aten._log_softmax_backward_data(gradient, log, 1, log.dtype)
         return active_kernels().put(log.new_zeros(ctx.shape), rows, gradient), None, None, None, None, None
 
@@ -52,8 +52,8 @@ def cross_entropy(
 ) -> torch.Tensor:  # fmt: skip
     """(K,) sum over the given rows of share * -log softmax(logits)[label]: F.cross_entropy client by client.
 
-    logits: (N, C). rows: (n,) row numbers, each once; label, share, owner: (n,) of each its class, its weight, and the
-    position of the client that holds it. Its gradient has none of its own.
+    logits: (N, C). rows: (n,) different row numbers; label, share, owner: (n,) the class, the weight and the client's
+    position of each row. There is no second derivative.
     """
     losses: torch.Tensor = _CrossEntropy.apply(logits, rows, label, share, owner, clients)  # type: ignore[no-untyped-call]
     return losses
@@ -61,15 +61,15 @@ def cross_entropy(
 
 Tensors = dict[str, torch.Tensor]
 Stack = list[torch.Tensor]
-SLOTS = {"adam": ("mean", "square"), "sgd": ("momentum",)}  # what a parameter's state holds
+SLOTS = {"adam": ("mean", "square"), "sgd": ("momentum",)}  # the state of a parameter
 
 
 @dataclass
 class StackedOptimiser:
-    """Adam or SGD with momentum over parameters (K, ...), arithmetic and defaults of torch.optim, fused.
+    """Adam or SGD with momentum over parameters (K, ...), with torch.optim's arithmetic, defaults and fused kernels.
 
-    State is kept per name and client: `steps` (K,) counts each client's own steps, because under partial participation
-    they differ, and Adam's bias correction needs them. clients: whose, in order, for the run's step counter.
+    State is kept per name and client. steps: (K,) per name, each client's number of steps for Adam's bias correction;
+    they differ with partial participation. clients: their ids in order, for the run's step counter.
     """
 
     config: TrainConfig
@@ -84,13 +84,13 @@ class StackedOptimiser:
     @torch.no_grad()
     @section("optimiser")
     def step(self, params: Tensors, grads: Tensors, active: list[int] | None = None) -> None:
-        """Update `params` in place. grads: the same names; a parameter without a gradient is left alone.
+        """Update `params` in place. grads: the same names; a parameter without a gradient does not change.
 
-        active: positions of the clients that take the step; neither the parameters nor the state of the others move.
+        active: positions of the clients that take the step (None: all); parameters and state of the others do not
+        change.
         """
         count_step(self.clients, list(grads), active)
-        # The fused kernels walk memory and take a gradient for dense: a view, as of one of several parameters that
-        # are used as one, would be misread without a word.
+        # The fused kernels assume contiguous gradients: they would give wrong results for a view, without an error.
         grads = {
             name: grad if self._by_rows(name, params[name], grad, active) else whole(grad).contiguous()
             for name, grad in grads.items()
@@ -111,13 +111,13 @@ class StackedOptimiser:
     def _by_rows(self, name: str, param: torch.Tensor, grad: torch.Tensor, active: list[int] | None) -> bool:
         """Whether parameter, gradient and state are all stored by rows, and all clients are at the same step.
 
-        Then the rows that no client touches move equally everywhere: they get no gradient, and what decay and moments
-        do to them depends on the step's number alone.
+        Then untouched rows change equally at all clients: their gradient is zero, and the effect of weight decay and
+        moments depends only on the number of the step.
         """
         state = self.state.get(name, {})
         first, *columns = [rows_of(value) for value in (param, grad, *state.values())]
-        alike = first is not None and all(column is not None and column.touched is first.touched for column in columns)
-        return alike and active is None and (name not in self.steps or _equal(self.steps[name].tolist()))
+        same = first is not None and all(column is not None and column.touched is first.touched for column in columns)
+        return same and active is None and (name not in self.steps or _equal(self.steps[name].tolist()))
 
     def _move(self, params: Tensors, grads: Tensors, active: list[int] | None) -> None:
         """One call of torch's fused kernel for all parameters."""
@@ -125,8 +125,8 @@ class StackedOptimiser:
         counts: list[float] = []
         for name, grad in grads.items():
             columns, steps = (params[name], grad, *self.state[name].values()), self.steps[name].tolist()
-            movers, numbers = self._stacks(columns, steps, active)
-            stacks += movers
+            of_parameter, numbers = self._stacks(columns, steps, active)
+            stacks += of_parameter
             counts += numbers
         moved = [[stack[column] for stack in stacks] for column in range(2 + len(SLOTS[self.config.optimiser]))]
         if self.config.optimiser == "adam":
@@ -137,9 +137,10 @@ class StackedOptimiser:
     def _stacks(
         self, columns: Sequence[torch.Tensor], steps: list[float], active: list[int] | None
     ) -> tuple[list[tuple[torch.Tensor, ...]], list[float]]:
-        """What to move of one parameter, and the step's number of each: whole stacks if it can be, else by client.
+        """The tensors of one parameter for the kernel, and the step number of each: stacks of all clients if possible,
+        else one entry per client.
 
-        columns: parameter, gradient, the slots of the state. steps: each client's count, the coming step included.
+        columns: parameter, gradient, the slots of the state. steps: each client's count, this step included.
         """
         by_rows = [column for column in map(rows_of, columns) if column is not None]
         if len(by_rows) == len(columns):
@@ -147,11 +148,11 @@ class StackedOptimiser:
         stack = tuple(map(whole, columns))
         if active is None and (self.config.optimiser == "sgd" or _equal(steps)):  # the usual case
             return [stack], steps[:1]
-        movers = range(len(steps)) if active is None else active
-        return [tuple(t[k] for t in stack) for k in movers], [steps[k] for k in movers]
+        clients = range(len(steps)) if active is None else active
+        return [tuple(t[k] for t in stack) for k in clients], [steps[k] for k in clients]
 
     def _adam(self, weights: Stack, gradients: Stack, means: Stack, squares: Stack, counts: list[float]) -> None:
-        """What torch.optim.adam.adam(fused=True) does, without its Python, which takes longer than a small model."""
+        """The kernel of torch.optim.adam.adam(fused=True), without its Python code, which is slow for small models."""
         numbers = {count: torch.full((), count) for count in set(counts)}
         torch._fused_adam_(
             weights, gradients, means, squares, [], [numbers[count] for count in counts], amsgrad=False, maximize=False,
@@ -159,7 +160,7 @@ class StackedOptimiser:
         )  # fmt: skip
 
     def _sgd(self, weights: Stack, gradients: Stack, moments: Stack) -> None:
-        # A zero buffer gives momentum * 0 + grad at the first step: what torch starts from.
+        # The first step with a zero buffer gives momentum * 0 + grad, as in torch.
         momentum = self.config.momentum
         buffers: list[torch.Tensor | None] = [moment if momentum else None for moment in moments]
         sgd(
@@ -173,13 +174,13 @@ def _equal(steps: list[float]) -> bool:
 
 
 def _zeros(grad: torch.Tensor) -> torch.Tensor:
-    """A state's start, stored as the gradient is."""
+    """The initial state, stored like the gradient."""
     rows = rows_of(grad)
     return torch.zeros_like(grad) if rows is None else in_parts(rows.zeros())
 
 
 def clip_per_client(grads: Tensors, bound: float) -> Tensors:
-    """Scale each client's whole gradient to a 2-norm of at most `bound` (torch's clip_grad_norm_, client by client)."""
+    """Scale each client's gradient to a 2-norm of at most `bound` (torch's clip_grad_norm_, client by client)."""
     norm = sum_squares(grads).sqrt()
     factor = (bound / (norm + 1e-6)).clamp(max=1.0)
     return {
@@ -200,31 +201,31 @@ def sum_squares(params: Tensors) -> torch.Tensor:
     ).sum(0)
 
 
-_Entry = tuple[tuple[int, ...], tuple[str, ...]]  # clients, and the parameters that a step moved
-EVERYONE = -1  # in the place of a client: steps of an optimiser that does not say whose it is
+_Entry = tuple[tuple[int, ...], tuple[str, ...]]  # the clients and the parameters of a step
+EVERYONE = -1  # instead of a client's id: steps of an optimiser without `clients`
 _open: StepCounter | None = None
 
 
 class StepCounter:
-    """Steps of a run, by clients and parameters."""
+    """The optimiser steps of a run, by clients and parameters."""
 
     def __init__(self) -> None:
         self._entries: Counter[_Entry] = Counter()
-        self.of_torch = 0  # steps of optimisers of torch.optim among them
+        self.of_torch = 0  # of these, the steps of optimisers of torch.optim
 
     def add(self, clients: tuple[int, ...], names: tuple[str, ...]) -> None:
-        """A step of these clients on these parameters. No client named: all of them."""
+        """Count a step of these clients (empty: all) on these parameters."""
         self._entries[clients, names] += 1
 
     @property
     def total(self) -> int:
-        """Steps of all clients: those of clients that step together count once."""
+        """Steps of all clients; a joint step of several clients counts once."""
         return self._entries.total()
 
     def most(self, *, of_a_parameter: bool = False) -> int:
-        """Steps of the client that took most; or the most that a client took on one parameter.
+        """The largest number of steps of a client; with `of_a_parameter`, of a client on one parameter.
 
-        Clients that train two models side by side, each for an epoch, take twice the steps that a parameter gets.
+        They differ if clients train several models: of two models with one step each, 2 and 1.
         """
         steps: Counter[tuple[int, str]] = Counter()
         for (clients, names), count in self._entries.items():
@@ -246,14 +247,14 @@ def counting() -> Iterator[StepCounter]:
 
 
 def count_step(clients: Sequence[int], names: Sequence[str], active: Sequence[int] | None) -> None:
-    """Count a step of a client batch's optimiser; active: positions of the clients that take it (None: all)."""
+    """Count a step of a client batch's optimiser. active: positions of the clients that take it (None: all)."""
     if _open is not None:
         moved = tuple(clients) if active is None else tuple(clients[p] for p in active if clients)
         _open.add(moved, tuple(names))
 
 
 def count_torch_step(client: int, names: Sequence[str]) -> None:
-    """A step of an optimiser of torch.optim at one client (`TorchMethod`)."""
+    """Count a step of an optimiser of torch.optim at one client (`TorchMethod`)."""
     if _open is not None:
         _open.of_torch += 1
         _open.add((client,), tuple(names))

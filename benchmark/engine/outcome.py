@@ -16,7 +16,7 @@ from .evaluate import Diverged, Evaluator, Models, Scored
 
 @dataclass(frozen=True)
 class Round:
-    """A scored round: its number (1-based, among the scored ones), figures, evaluation and models."""
+    """A scored round: its number (1-based, among scored rounds), figures, evaluation and models."""
 
     number: int
     figures: dict[str, float]
@@ -25,19 +25,19 @@ class Round:
 
 
 class BestRound:
-    """The first of the best rounds by validation; `history` has a column per figure, one entry per round."""
+    """Selects the first of the best rounds by validation. history: one column per figure, one entry per round."""
 
     best: Round
 
     def __init__(self, config: TrainConfig, sign: int = 1) -> None:
-        """sign: -1 where lower figures are better."""
+        """sign: -1 if lower figures are better."""
         self.config, self.sign = config, sign
         self.rounds = 0
         self.history: dict[str, list[float]] = {}
         self._highest = -math.inf
 
     def add(self, seen: Round) -> None:
-        """Take note of the next round."""
+        """Add the next round."""
         self.rounds = seen.number
         for name, figure in {"round": seen.number, **seen.figures}.items():
             self.history.setdefault(name, []).append(figure)
@@ -46,33 +46,33 @@ class BestRound:
             self._highest, self.best = value, replace(seen, models=_snapshot(seen.models))
 
     def _value(self, seen: Round) -> float:
-        """Larger is better; without a single validation node, or by choice, the last round wins."""
+        """The value that is maximised; the round number without validation nodes or with `select_by` "last"."""
         value = -seen.figures["val_loss"] if self.config.select_by == "val_loss" else self.sign * seen.figures["val"]
         return float(seen.number) if self.config.select_by == "last" or math.isnan(value) else value
 
     @property
     def stops(self) -> bool:
-        """Whether patience is at an end."""
+        """Whether there was no better round for `patience` rounds."""
         return self.config.patience is not None and self.rounds - self.best.number >= self.config.patience
 
 
 def _snapshot(models: Models) -> Models:
-    """The next rounds may train the clients' models in place."""
+    """Copy the clients' models, which the next rounds may train in place."""
     if models.personal is None:
         return models
     return Models(models.server, [{name: value.clone() for name, value in model.items()} for model in models.personal])
 
 
 class Outcome(Metrics):
-    """The figures of one run, and the data behind them.
+    """The figures of one run, with its history and the scores per client.
 
     history: per-round columns of equal length ("round", "val", "score", "val_loss", "train_loss", "upload_bytes",
-    "download_bytes", "seconds"). per_client, at the best round: "val" and "score" (one entry where the whole graph or
-    the union is scored), and on each client's own test nodes "global_on_local" and "personal_on_local", if there are
-    such models. Neither is validated: bytes stay integers. training: what ran, after the method's own `protocol`.
-    optimiser_steps: of the client that took most, in all phases and for all that it trained. model_steps: the most that
-    a client took on one parameter. budget_steps: those of plain FedAvg with all clients in every round of the protocol
-    that the cell asks for. dp_epsilon: client-level privacy that was spent; None: there is none.
+    "download_bytes", "seconds"). per_client, at the best round: "val" and "score" (one entry if the whole graph or the
+    union is scored), and on each client's own test nodes "global_on_local" and "personal_on_local", if there are such
+    models. Neither is validated: bytes stay integers. training: the configuration after the method's `protocol`.
+    optimiser_steps: the largest number of steps of a client, in all phases, for all its models. model_steps: the
+    largest number of steps of a client on one parameter. budget_steps: the steps of FedAvg with all clients in every
+    round of the suite's protocol. dp_epsilon: the client-level privacy budget spent; None without privacy.
     """
 
     history: SkipValidation[dict[str, list[float]]] = Field(default_factory=dict)
@@ -99,7 +99,7 @@ class Outcome(Metrics):
         return {**figures, "dp_delta": None if self.dp_epsilon is None else self.training.dp_delta}
 
 
-NO_COLUMNS = ("history", "per_client", "notes", "training")  # they go to side files and texts
+NO_COLUMNS = ("history", "per_client", "notes", "training")  # written to side files and texts
 
 
 def mean(values: torch.Tensor) -> float:
@@ -112,7 +112,7 @@ def none_if_nan(value: float) -> float | None:
 
 
 def scores(scored: Scored) -> dict[str, float | None]:
-    """Return the secondary scores of the evaluation that counts."""
+    """Return the secondary scores of the evaluation of the best round."""
     return {
         "macro_f1": None if scored.predicted is None else none_if_nan(scored.target.macro_f1(scored.predicted, "test")),
         "roc_auc": None if scored.margin is None else none_if_nan(mean(scored.target.roc_auc(scored.margin, "test"))),

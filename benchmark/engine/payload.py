@@ -1,8 +1,8 @@
-"""What crosses between a client and the server: values, their bytes, and the rule that they are never changed in place.
+"""Messages between clients and server: their values, their bytes, and the check that they are not changed in place.
 
 An upload is a tree (dicts) whose leaves hold one value per client: a tensor with a leading client axis (K, ...), or a
-list of K tensors where sizes differ. A download is a tree of tensors that are the same for everyone, or `Each` of a
-tree shaped like an upload. Integers of 64 bits count 8 bytes, float32 counts 4: the bytes of the values themselves.
+list of K tensors if sizes differ. A download is a tree of tensors that are the same for all clients, or `Each` of a
+tree shaped like an upload. Only values count as bytes: int64 has 8, float32 has 4.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Tree: TypeAlias = dict[str, Any]  # nested dicts with leaves
 
 @dataclass
 class Each:
-    """A download with a value of its own for each client that gets it: leaves (K, ...) or lists of K tensors.
+    """A download with a different value for each client: leaves (K, ...) or lists of K tensors.
 
-    clients: the ids addressed, in the order of the leaves; None = those that took part in the step. All that act in
-    the next step must be among them; other clients get nothing, now or later. So a method that allows partial
-    participation addresses all clients, since those of the next round are not known yet.
+    clients: the ids addressed, in the order of the leaves; None = those that took part in the step. All clients that
+    act in the next step must be among them; other clients get nothing, now or later. A method that allows partial
+    participation therefore addresses all clients: those of the next round are not known yet.
     """
 
     tree: Tree
@@ -36,7 +36,7 @@ Download: TypeAlias = "Tree | Each"
 
 
 class Own(str):
-    """A key for values of one architecture, in a client batch with several: a name and the `kind`."""
+    """The key of a value of one architecture, in a client batch with several: the kind and the name."""
 
     kind: int
     name: str
@@ -46,23 +46,23 @@ class Own(str):
         self.kind, self.name = kind, name
         return self
 
-    def __getnewargs__(self) -> tuple[int, str]:  # type: ignore[override]  # what copying and pickling call __new__ with
+    def __getnewargs__(self) -> tuple[int, str]:  # type: ignore[override]  # for copying and pickling
         return self.kind, self.name
 
 
 ABSENT: Any = object()
-LARGE = 2**16  # entries; what has fewer is copied sooner than thought about
+LARGE = 2**16  # entries; copying fewer is faster than a lazy tensor
 
 
 def walk(function: Callable[..., Any], tree: Any, *others: Any, kind: int | None = None) -> Any:
-    """The tree of function(kind, leaf of the tree, of the others ...): the one walker over nested dicts.
+    """The tree of function(kind, leaf of `tree`, leaf of each of `others`), over nested dicts.
 
-    kind: of the architecture that a leaf belongs to (see `Own`), None where it is all clients'. A leaf that one tree
-    has and another lacks is ABSENT there; what the function makes ABSENT is left out.
+    kind: that of the leaf's key `Own`; None if the leaf belongs to all clients. A leaf that a tree lacks is ABSENT;
+    leaves for which the function returns ABSENT are left out.
     """
-    # torch.utils._pytree knows neither kinds nor trees of different keys: `take` and `put` would need a walker beside
-    # it. On the messages of a FedAvg round of 100 clients it takes 0.9 times as long as this, on `take` and `put` of
-    # half of them 1.05 times; either way a thousandth of the round.
+    # torch.utils._pytree supports neither kinds nor trees with different keys, which `take` and `put` need. It is not
+    # faster: 0.9 times the time on the messages of a FedAvg round of 100 clients, 1.05 times on `take` and `put` of
+    # half of them, and either is a thousandth of the round.
     if others:
         tree, *others = _aligned(tree, *others)  # type: ignore[assignment]
     if not isinstance(tree, dict):
@@ -77,7 +77,7 @@ def walk(function: Callable[..., Any], tree: Any, *others: Any, kind: int | None
 
 
 def _aligned(*trees: Any) -> Sequence[Any]:
-    """Dicts that all have the keys of all of them, in order; leaves as they are."""
+    """The dicts, each with the keys of all of them in the same order; leaves are returned unchanged."""
     if not any(isinstance(tree, dict) for tree in trees):
         return trees
     keys = dict.fromkeys(key for tree in trees if tree is not ABSENT for key in tree)
@@ -91,7 +91,7 @@ def transform(tree: Tree, function: Callable[[Leaf], Any]) -> Tree:
 
 
 def leaves(tree: Tree) -> list[Leaf]:
-    """The leaves of a tree, in key order of the dicts. TypeError for anything that cannot cross the wire."""
+    """The leaves of a tree, in the order of keys. TypeError if one is no tensor and no list of tensors."""
     values: list[Leaf] = []
     transform(tree, values.append)
     for leaf in values:
@@ -116,10 +116,10 @@ def merge(trees: Sequence[Tree]) -> Tree:
 
 
 def tree_bytes(tree: Tree, clients: int) -> list[int]:
-    """Bytes that each of the K clients sends or gets. ValueError when a leaf has not one value per client."""
+    """The bytes that each of the K clients sends or gets. ValueError if a leaf does not have one value per client."""
     totals = [0] * clients
     for leaf in leaves(tree):
-        held = leaf.shape[0] if isinstance(leaf, torch.Tensor) else len(leaf)  # a tensor's `len` takes its time
+        held = leaf.shape[0] if isinstance(leaf, torch.Tensor) else len(leaf)  # `len` of a tensor is slow
         if held != clients:
             raise ValueError(f"a message holds one value for each of {clients} clients, this one holds {held}")
         if isinstance(leaf, torch.Tensor):
@@ -131,16 +131,16 @@ def tree_bytes(tree: Tree, clients: int) -> list[int]:
 
 
 def detached(value: Any) -> Any:
-    """A tensor that shares no memory with larger ones: a view would lead to the rows of other clients."""
+    """Copy a tensor if it is a view of a larger one, which would give access to the rows of other clients."""
     shares = isinstance(value, torch.Tensor) and value.layout == torch.strided
     return value.clone() if shares and value.untyped_storage().nbytes() > value.nbytes else value
 
 
 def deliver(message: Download, clients: Sequence[int], participants: Sequence[int], *, partial: bool = False) -> Tree:
-    """What these clients receive: leaves with a leading axis for them. participants: of the step of the message.
+    """The download of these clients: leaves with a client axis. participants: of the step that made the message.
 
-    A value that is the same for everyone is expanded, not copied (stride 0); the receiver must not write into it.
-    RuntimeError when a personal download does not address one of the clients; with `partial`, an empty tree.
+    A value that is the same for all is expanded, not copied (stride 0); the receiver must not write into it.
+    RuntimeError if an `Each` does not address one of the clients; with `partial`, an empty tree instead.
     """
     if isinstance(message, Each):
         addressed = list(participants if message.clients is None else message.clients)
@@ -158,7 +158,7 @@ def deliver(message: Download, clients: Sequence[int], participants: Sequence[in
 
 
 class Seal:
-    """Detects a write into a value after it was sent, through the version counters of the tensors."""
+    """Detects writes into values after they were sent, by the version counters of the tensors."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[torch.Tensor, int, str]] = []
@@ -169,7 +169,7 @@ class Seal:
                 self._seen.append((value, version(value), what))
 
     def check(self) -> None:
-        """RuntimeError when a sealed value was written to."""
+        """RuntimeError if a value was written to after `close`."""
         for value, sealed, what in self._seen:
             if version(value) != sealed:
                 raise RuntimeError(f"{what} was written to after it was sent: copy it first")

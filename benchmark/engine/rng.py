@@ -1,7 +1,6 @@
-"""Random numbers that belong to a client, not to its place in a batch.
+"""Random streams by seed, purpose and client.
 
-Every stream is derived from (seed, purpose, client), so a client draws the same numbers in a client batch of any size,
-and two purposes never share a stream.
+A client draws the same numbers in any client batch, and different purposes have different streams.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ _LEVELS = 1 << 16
 
 
 def stream(seed: int, purpose: str, client: int | None = None) -> np.random.Generator:
-    """The generator of one purpose for one client, or for the server when `client` is None."""
+    """The generator of one purpose for one client, or for the server if `client` is None."""
     word = int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:4], "little")
     entropy = [seed, word, 0 if client is None else client + 1]
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence(entropy)))
 
 
 class Streams:
-    """The persistent streams of an ordered set of clients; narrower views share the same generators."""
+    """The persistent streams of a sequence of clients; `select` shares the same generators."""
 
     def __init__(self, seed: int, clients: Sequence[int], table: dict[int, dict[str, np.random.Generator]]) -> None:
-        """table: the generators of each client by purpose, as far as there are any; entries are added."""
+        """table: the existing generators of each client by purpose; entries are added."""
         self.seed, self.clients = seed, tuple(clients)
-        self._table = {client: table.setdefault(client, {}) for client in self.clients}  # and no one else's
+        self._table = {client: table.setdefault(client, {}) for client in self.clients}  # only of these clients
         self._known: dict[str, list[np.random.Generator]] = {}
 
     def select(self, positions: Sequence[int]) -> Streams:
@@ -47,17 +46,17 @@ class Streams:
         return self._known[purpose]
 
     def keep(self, purpose: str, counts: Sequence[int], p: float) -> torch.Tensor:
-        """Bool (sum(counts),): True with probability 1 - p; client k's own stream decides its counts[k] entries.
+        """Bool (sum(counts),), True with probability 1 - p. Client k's stream draws its counts[k] entries.
 
         16-bit integers are compared with a threshold, so p is rounded to a multiple of 2^-16 (see `rate`).
         """
         return torch.from_numpy(self.kept(purpose, counts, p))
 
     def kept(self, purpose: str, counts: Sequence[int], p: float) -> np.ndarray:
-        """The same for NumPy. Drawn on the host for every device of the run, so that draws are the same on all."""
+        """The same as a NumPy array. Draws are made on the host, so they are the same for every device."""
         kept, at, threshold = np.empty(sum(counts), bool), 0, round(p * _LEVELS) - _LEVELS // 2
         for generator, n in zip(self(purpose), counts, strict=True):
-            # Whole 64-bit words, four entries each: NumPy's fastest draw, 25 times torch.bernoulli on one core.
+            # 64-bit words, four entries each: NumPy's fastest draw, 25 times as fast as torch.bernoulli on one core.
             words = generator.bit_generator.random_raw((n + 3) // 4)
             np.greater_equal(words.view(np.int16)[:n], threshold, out=kept[at : at + n])
             at += n
@@ -65,5 +64,5 @@ class Streams:
 
 
 def rate(p: float) -> float:
-    """The drop probability that `Streams.keep` realises for p."""
+    """The drop probability of `Streams.keep` for p: p rounded to a multiple of 2^-16."""
     return round(p * _LEVELS) / _LEVELS

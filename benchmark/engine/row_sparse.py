@@ -1,8 +1,8 @@
 """Weights of sparse features, stored by the rows that each client's data touch.
 
-A client whose features have a zero in column c throughout gives row c of its input weights no gradient. Clients that
-started from the same download therefore hold the same row there for as long as each step treats every row alike: one
-copy serves all of them, and only the rows that a client's own data touch are its own.
+If column c of a client's features is zero, row c of its input weights gets no gradient. Clients that started from the
+same download therefore have the same untouched rows, as long as each step treats all rows equally. One shared copy of
+these rows is stored; only the rows that a client's data touch are stored per client.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from .kernels import active_kernels
 from .lazy import Parts, in_parts, parts_of
 from .segment_ops import SparseMatrix, csr_product
 
-WORTH = 0.9  # compact weights take more than this share of the whole ones: not worth it
+WORTH = 0.9  # weights are stored by rows if this takes less than this share of their size
 
 
 class Touched:
-    """Which of the d input rows each of K clients touches: R pairs of client and column, client by client."""
+    """The input rows (of d) that each of K clients touches: R pairs of client and column, client by client."""
 
     def __init__(self, x: sp.csr_matrix, sizes: Sequence[int]) -> None:
         """x: (N, d) features of all clients' nodes; sizes: nodes of each client."""
         self.clients, self.width = len(sizes), int(x.shape[1])
         ends = x.indptr[np.cumsum((0, *sizes))]
         entry = np.repeat(np.arange(self.clients, dtype=np.int64) * self.width, np.diff(ends)) + x.indices
-        held = np.zeros(self.clients * self.width, bool)
-        held[entry] = True
-        pairs = np.flatnonzero(held)
-        self.entry: np.ndarray = (np.cumsum(held) - 1)[entry].astype(np.int32)  # the row of each stored entry
+        touched = np.zeros(self.clients * self.width, bool)
+        touched[entry] = True
+        pairs = np.flatnonzero(touched)
+        self.entry: np.ndarray = (np.cumsum(touched) - 1)[entry].astype(np.int32)  # the pair of each stored entry of x
         self.pairs = torch.from_numpy(pairs)
         self.client, self.column = self.pairs // self.width, self.pairs % self.width
-        self._ordered: tuple[torch.Tensor, Any] | None = None  # the last weights of `in_order`, and what it made
-        self._zero: torch.Tensor | None = None  # what `untouched` last gave
+        self._ordered: tuple[torch.Tensor, Any] | None = None  # the last weights and result of `in_order`
+        self._zero: torch.Tensor | None = None  # the last result of `untouched`
 
     @property
     def worthwhile(self) -> bool:
-        """Whether compact weights are clearly the smaller ones."""
+        """Whether weights stored by rows are clearly smaller."""
         return len(self.pairs) + self.width < WORTH * self.clients * self.width
 
     @cached_property
     def _by_column(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """CSR (d, R) of ones without its values: row ends, entries, the client of each; and the columns of everyone."""
+        """CSR (d, R) of ones, without values: row ends, entries, the client of each; (d,) bool, touched by all."""
         order = self.column.argsort(stable=True)
         count = self.column.bincount(minlength=self.width)
         ends = torch.cat([count.new_zeros(1), count.cumsum(0)])
@@ -56,20 +56,20 @@ class Touched:
 
     @cached_property
     def origin(self) -> torch.Tensor:
-        """(R + d,) the input row that each stored row is a copy of: those of the pairs, then every row once."""
+        """(R + d,) the input row of each stored row: those of the pairs, then every row once."""
         return torch.cat([self.column, torch.arange(self.width)])
 
     @cached_property
     def _by_client(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """CSR (d, R + d) without its values: of each row, where each client's copy is stored, clients in order."""
+        """CSR (d, R + d) without values: for each row, the place of each client's copy, clients in order."""
         place = torch.arange(self.width).add_(len(self.pairs)).repeat(self.clients, 1).flatten()
         place[self.pairs] = torch.arange(len(self.pairs))
         ends = torch.arange(0, self.clients * self.width + 1, self.clients)
         return ends.int(), place.view(self.clients, self.width).T.flatten().int()
 
     def in_order(self, weights: torch.Tensor) -> Any:
-        """CSR (d, R + d) with each client's weight where its copy of a row is stored. Most rounds' weights are those of
-        the round before, and so is the matrix."""
+        """CSR (d, R + d) with each client's weight at the place of its copy of a row. Cached, because weights are the
+        same in most rounds."""
         if self._ordered is None or not torch.equal(self._ordered[0], weights):
             ends, place = self._by_client
             shape = (self.width, len(self.pairs) + self.width)
@@ -77,13 +77,13 @@ class Touched:
         return self._ordered[1]
 
     def untouched(self, rows: torch.Tensor) -> torch.Tensor:
-        """(d, h) zeros, read-only: the gradient of the rows that no client touches. rows: (R, h), of the others."""
+        """(d, h) zeros, read-only: the gradient of the shared rows. rows: (R, h), the gradient of the others."""
         if self._zero is None or self._zero.shape[1] != rows.shape[1]:
             self._zero = rows.new_zeros(self.width, rows.shape[1])
         return self._zero
 
     def shares(self, weights: torch.Tensor) -> tuple[Any, torch.Tensor]:
-        """CSR (d, R) with each pair's client's weight, and (d,) the weight of the clients that do not touch a row."""
+        """CSR (d, R) with the weight of each pair's client; (d,) sum of weights of the clients that do not touch it."""
         ends, order, client, everyone = self._by_column
         matrix = active_kernels().csr(ends, order, weights[client], (self.width, len(self.pairs)))
         touching = torch.bincount(self.column, weights.double()[self.client], minlength=self.width)
@@ -92,11 +92,11 @@ class Touched:
 
 
 class ByRows(Parts):
-    """The parts of weights (K, d, h), in one stack: the rows (R, h) of `touched`, then `shared` (d, h), the rows as
-    those have them who do not touch them. A gradient's stack ends before these, which are zero."""
+    """The parts of weights (K, d, h) in one stack: the rows (R, h) of `touched`, then `shared` (d, h), the rows for
+    clients that do not touch them. The stack of a gradient has no shared rows, because they are zero."""
 
     def __init__(self, touched: Touched, stack: torch.Tensor) -> None:
-        """stack: (R + d, h), of a gradient (R, h)."""
+        """stack: (R + d, h), or (R, h) for a gradient."""
         held = len(touched.pairs)
         self.touched, self.stack = touched, stack
         self.rows = stack[:held]
@@ -116,7 +116,7 @@ class ByRows(Parts):
         return ByRows(self.touched, self.stack.clone())
 
     def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
-        """Of few clients every client's row in turn, in the order of the dense product; of many, shared rows once."""
+        """For few clients, add every client's row in the order of the dense product; for many, add shared rows once."""
         weights = weights.to(self.stack.dtype)
         if self.shared is None:
             return csr_product(self.touched.shares(weights)[0], self.rows)
@@ -132,15 +132,15 @@ class ByRows(Parts):
         return ByRows(self.touched, self.rows + other.rows) if gradients else None
 
     def zeros(self) -> ByRows:
-        """All rows zero, stored: a state for the optimiser."""
+        """Zeros of the same shape with shared rows: the initial state of an optimiser."""
         return ByRows(self.touched, self.stack.new_zeros(len(self.touched.origin), self.shape[2]))
 
     def scaled(self, factor: torch.Tensor) -> ByRows:
-        """Each client's gradient times its factor. factor: (K,)."""
+        """A gradient times the factor (K,) of each client."""
         return ByRows(self.touched, self.rows * factor[self.touched.client].unsqueeze(1))
 
     def sum_squares(self) -> torch.Tensor:
-        """(K,) of each client's gradient."""
+        """(K,) the sum of squares of each client's gradient."""
         return self.rows.new_zeros(self.shape[0]).index_add_(0, self.touched.client, self.rows.square().sum(1))
 
 
@@ -151,16 +151,16 @@ def rows_of(value: Any) -> ByRows | None:
 
 
 def stored(columns: Sequence[ByRows]) -> list[tuple[torch.Tensor, ...]]:
-    """What to move of a parameter, its gradient and its state, all by the same rows: the clients' own, and the shared.
+    """The stored rows of a parameter, its gradient and its state, for one optimiser step: touched rows, shared rows.
 
-    The shared rows' gradient is zero.
+    The gradient of shared rows is zero.
     """
     shared = [column.touched.untouched(column.rows) if column.shared is None else column.shared for column in columns]
     return [tuple(column.rows for column in columns), tuple(shared)]
 
 
 def spread(start: torch.Tensor, touched: Touched) -> torch.Tensor:
-    """(d, h) for every client, (K, d, h): what `start.expand(K, d, h).clone()` gives, stored by rows."""
+    """(d, h) -> (K, d, h): `start.expand(K, d, h).clone()`, stored by rows."""
     return in_parts(ByRows(touched, start.index_select(0, touched.origin)))
 
 
@@ -178,6 +178,6 @@ class _TouchedProduct(Function):
 
 
 def touched_product(weight: torch.Tensor, matrix: SparseMatrix) -> torch.Tensor:
-    """(N, R) @ the touched rows of (K, d, h) -> (N, h); the gradient is stored by rows too."""
+    """(N, R) @ the touched rows of (K, d, h) -> (N, h); the gradient is also stored by rows."""
     out: torch.Tensor = _TouchedProduct.apply(weight, matrix)  # type: ignore[no-untyped-call]
     return out

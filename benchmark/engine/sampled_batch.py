@@ -1,4 +1,4 @@
-"""Training on minibatches of any rows, and of nodes with drawn neighbours (Hamilton et al., NeurIPS 2017)."""
+"""Training on minibatches of rows, and of nodes with sampled neighbours (Hamilton et al., NeurIPS 2017)."""
 
 from __future__ import annotations
 
@@ -22,30 +22,31 @@ from .client_batch import ClientBatch
 from .config import TrainConfig
 from .device import on_host, placed
 
+if TYPE_CHECKING:
+    from .method import Method
+
 Shown = tuple[Any, tuple[Any, ...]]  # the `batch` and `data` of a client batch
-NOBODY = np.empty(0, np.int64)
+NO_ROWS = np.empty(0, np.int64)
+ROWS = 2**17  # computed at once without gradients
 
 
 class MinibatchClientBatch(ClientBatch):
-    """`batch` and `data` are all rows; in a step of `fit`, the rows of that step's minibatch, which are training rows.
+    """A client batch that trains on minibatches. `batch` and `data` are all rows; in a step of `fit`, its minibatch.
 
-    A client without a training row takes no step, and one with fewer minibatches sits out the last ones. Subclasses set
-    `_trained`, each client's training rows, in `_collate`, and make the minibatch of some of them.
+    A client without training rows takes no step, and a client with fewer minibatches than others skips the last steps.
+    Subclasses set `_trained`, each client's training rows, in `_collate`, and implement `_minibatch`.
     """
 
     _trained: list[np.ndarray]
     _at: slice | torch.Tensor = slice(None)
 
     def _minibatch(self, picks: Sequence[np.ndarray]) -> Shown:
-        """`batch` and `data` of a step. picks: for each client its rows of the step, or none."""
+        """`batch` and `data` of a step. picks: each client's rows of the step, perhaps none."""
         raise NotImplementedError
-
-    def _show(self, shown: Shown) -> None:
-        self.batch, self.data = shown
 
     @property
     def inputs(self) -> None:
-        """Minibatches: other features in each step."""
+        """None: each minibatch has other features."""
 
     @property
     def at(self) -> slice | torch.Tensor:
@@ -53,52 +54,47 @@ class MinibatchClientBatch(ClientBatch):
 
     def of_a_step(self, value: torch.Tensor) -> torch.Tensor:
         value = super().of_a_step(value)
-        many = [max(1, len(cut(rows, self.config.batch_size))) for rows in self._trained]
-        return value / torch.tensor(many, dtype=value.dtype).view(-1, *[1] * (value.dim() - 1))
+        steps = [max(1, len(cut(rows, self.config.batch_size))) for rows in self._trained]
+        return value / torch.tensor(steps, dtype=value.dtype).view(-1, *[1] * (value.dim() - 1))
 
     def steps(self) -> Iterator[list[int] | None]:
-        """An epoch of minibatches of `config.batch_size` training rows, each client's order from its own stream.
+        """An epoch of minibatches of `config.batch_size` training rows, in an order drawn from each client's stream.
 
         All clients' minibatches of a step are one batched computation.
         """
         chunks = [self._chunks(*client) for client in zip(self.streams("minibatches"), self._trained, strict=True)]
-        before: Shown = (self.batch, self.data)
+        before = self.batch, self.data
         try:
             for step in range(max(map(len, chunks))):
-                picks = [minibatches[step] if step < len(minibatches) else NOBODY for minibatches in chunks]
+                picks = [minibatches[step] if step < len(minibatches) else NO_ROWS for minibatches in chunks]
                 active = [k for k, rows in enumerate(picks) if len(rows)]
                 self._at = torch.from_numpy(np.concatenate(picks))
-                self._show(self._minibatch(picks))
+                self.batch, self.data = self._minibatch(picks)
                 yield None if len(active) == len(self) else active
         finally:
-            self._show(before)
+            self.batch, self.data = before
             self._at = slice(None)
 
     def _chunks(self, generator: np.random.Generator, rows: np.ndarray) -> list[np.ndarray]:
-        """The minibatches of a client's epoch; the order of a single one means nothing."""
-        once = cut(rows, self.config.batch_size) if len(rows) else []
-        return once if len(once) < 2 else cut(generator.permutation(rows), self.config.batch_size)
+        """The minibatches of a client's epoch; a single one is not shuffled."""
+        in_order = cut(rows, self.config.batch_size) if len(rows) else []
+        return in_order if len(in_order) < 2 else cut(generator.permutation(rows), self.config.batch_size)
 
 
 def cut(order: np.ndarray, size: int | None) -> list[np.ndarray]:
-    """Consecutive chunks of `size` (None: one chunk). A last chunk of one joins the one before: contrast needs two."""
+    """Consecutive chunks of `size` (None: one chunk). A last chunk of one row joins the chunk before, because
+    contrastive losses need two."""
     chunks = [order[first : first + size] for first in range(0, len(order), size)] if size else [order]
     if len(chunks) > 1 and len(chunks[-1]) == 1:
         chunks[-2:] = [np.concatenate(chunks[-2:])]
     return chunks
 
 
-if TYPE_CHECKING:
-    from .method import Method
-
-ROWS = 2**17  # computed at once where no gradient is kept
-
-
 class SampledClientBatch(MinibatchClientBatch):
-    """A client batch of nodes that trains on `config.batch_size` training nodes of each client a step.
+    """A client batch of nodes that trains on `config.batch_size` training nodes per client and step.
 
-    A layer sees `config.fanout` neighbours of a node, drawn anew in each step, each client's by its own stream: what
-    is drawn does not depend on the clients beside it. Outside of `fit` all nodes are computed, layer by layer.
+    A layer uses `config.fanout` neighbours per node, drawn in each step from each client's stream: draws do not depend
+    on the other clients of the batch. Outside of `fit` all nodes are computed, layer by layer.
     """
 
     def _collate(self) -> None:
@@ -108,11 +104,11 @@ class SampledClientBatch(MinibatchClientBatch):
         train = self.batch.masks["train"].cpu().numpy()
         self._trained = [first + np.flatnonzero(train[first:last]) for first, last in pairwise(self.batch.offsets)]
         self._whole: Batch = self.batch
-        self._fixed: Shown | None = None  # the step of an epoch of one step with all neighbours, where nothing is drawn
+        self._fixed: Shown | None = None  # the minibatch if an epoch has one step with all neighbours: nothing is drawn
 
     @cached_property
     def _graph(self) -> dgl.DGLGraph:
-        """The structure alone: what is drawn from needs no columns."""
+        """The in-edges of all rows, without columns: the sampler needs no more."""
         with on_host():
             ends, sources = (torch.from_numpy(part) for part in in_edges(self._whole))
             return dgl.graph(("csc", (ends, sources, torch.empty(0, dtype=ends.dtype))), num_nodes=len(ends) - 1)
@@ -129,7 +125,7 @@ class SampledClientBatch(MinibatchClientBatch):
         return self._fixed
 
     def _drawn(self, picks: Sequence[np.ndarray]) -> Shown:
-        """The rows of a step, with the neighbours that are drawn for them."""
+        """The rows of a step with sampled neighbours."""
         if self._fanout:
             with _one_thread(), on_host():
                 of_clients = [self._blocks_of(*each) for each in zip(picks, self.streams("neighbours"), strict=True)]
@@ -137,16 +133,15 @@ class SampledClientBatch(MinibatchClientBatch):
             blocks = tuple(self._stacked(layer) for layer in zip(*of_clients, strict=True))
         else:
             below, blocks = list(picks), ()
-        at, every = torch.from_numpy(np.concatenate(picks)), self._whole
-        x = every.x.rows(torch.from_numpy(np.concatenate(below)), tuple(map(len, below)))
-        rows = placed(at)
-        masks = {part: mask.index_select(0, rows) for part, mask in every.masks.items()}
-        label, ids = every.label.index_select(0, rows), every.global_id.index_select(0, rows)
+        whole, rows = self._whole, placed(torch.from_numpy(np.concatenate(picks)))
+        x = whole.x.rows(torch.from_numpy(np.concatenate(below)), tuple(map(len, below)))
+        masks = {part: mask.index_select(0, rows) for part, mask in whole.masks.items()}
+        label, ids = whole.label.index_select(0, rows), whole.global_id.index_select(0, rows)
         sampled = SampledRows(x, tuple(map(len, picks)), label, masks, ids, blocks)
         return sampled, (sampled,)
 
     def _blocks_of(self, picks: np.ndarray, generator: np.random.Generator) -> list[dgl.DGLGraph]:
-        """DGL's blocks of one client, the first layer's first. One that has no row in this step draws nothing."""
+        """DGL's blocks of one client, the first layer's first. A client without rows in this step draws nothing."""
         if len(picks):
             dgl.seed(int(generator.integers(2**31)))
         blocks: list[dgl.DGLGraph] = NeighborSampler(list(self._fanout)).sample_blocks(
@@ -177,7 +172,7 @@ class SampledClientBatch(MinibatchClientBatch):
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """DGL draws with a generator for each thread: what is drawn must not depend on their number."""
+    """Let DGL use one thread: it has one generator per thread, and draws must not depend on their number."""
     before = get_num_threads()
     set_num_threads(1)
     try:
@@ -187,7 +182,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def misfit(method: Method, backbones: Sequence[Backbone], config: TrainConfig) -> str | None:
-    """Why a method or its architectures cannot train on minibatches of nodes, or None."""
+    """Return why a method or its architectures cannot train on minibatches of nodes, or None."""
     if not config.batch_size:
         return None
     if not method.takes_minibatches():

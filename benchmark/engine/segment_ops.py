@@ -1,10 +1,9 @@
 """The arithmetic of a client batch: the rows of each client with the weights of that client.
 
-Shapes: K clients, N rows in all (client k's rows are consecutive, `sizes[k]` of them), weights (K, in, out). A weight
-whose client axis is expanded from one tensor (stride 0) is shared by all, and one product serves every row.
+Shapes: K clients, N rows (client k has `sizes[k]` consecutive rows), weights (K, in, out). A weight whose client axis
+is expanded from one tensor (stride 0) is shared by all clients, and one product serves every row.
 
-Every product for client k has the same shape and operands in any client batch, which makes results independent
-of its size.
+The products for client k have the same shape and operands in any client batch, so results do not depend on it.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from .kernels import active_kernels
 from .rng import Streams, rate
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
-# The matrices made here come from SciPy, whose CSR is valid by construction: say so, and torch does not warn.
+# The matrices here come from SciPy, whose CSR is valid, so torch need not check or warn.
 torch.sparse.check_sparse_tensor_invariants.disable()  # type: ignore[no-untyped-call]
 
 
 def to_torch_csr(matrix: sp.csr_matrix) -> torch.Tensor:
-    """A SciPy CSR matrix as a torch CSR tensor, float32, 32-bit indices (MKL converts 64-bit ones at each call)."""
+    """A SciPy CSR matrix as a torch CSR tensor of float32 with 32-bit indices (MKL would convert 64-bit ones)."""
     return torch.sparse_csr_tensor(*_parts(matrix), size=matrix.shape)
 
 
 def to_csr(matrix: sp.csr_matrix) -> Any:
-    """A SciPy CSR matrix as the kernels of the run's device have it."""
+    """A SciPy CSR matrix in the format of the active kernels."""
     return active_kernels().csr(*_parts(matrix), matrix.shape)
 
 
@@ -68,13 +67,13 @@ class SparseMatrix:
     """A constant sparse matrix that multiplies dense tensors and passes gradients to them."""
 
     def __init__(self, matrix: sp.csr_matrix, label: str = "message passing", *, symmetric: bool = False) -> None:
-        """symmetric: the matrix is known to be its own transpose, which saves making one for the gradient."""
+        """label: the `section` of its products. symmetric: the matrix is its transpose, which need not be made."""
         self.shape: tuple[int, int] = matrix.shape
         self._matrix, self.label, self._symmetric = matrix, label, symmetric
 
     @cached_property
     def forward_csr(self) -> Any:
-        """Where and when it is first multiplied with: a matrix may be made on the host."""
+        """On the device of the first product; a matrix may be created on the host."""
         return to_csr(self._matrix)
 
     @cached_property
@@ -83,7 +82,7 @@ class SparseMatrix:
 
     @cached_property
     def ones(self) -> bool:
-        """Whether every stored entry is one, as in bags of words and in unweighted sums over neighbours."""
+        """Whether all stored values are one, as in bags of words and in unweighted sums over neighbours."""
         return bool((self._matrix.data == 1).all())
 
     def scipy(self) -> sp.csr_matrix:
@@ -124,8 +123,8 @@ class _SparseProduct(Function):
 def adjacency(graph: dgl.DGLGraph, weight: np.ndarray | None = None) -> SparseMatrix:
     """The graph's in-edges as a matrix: (A @ h)[v] = sum over edges u -> v of weight(u, v) * h[u].
 
-    weight: (edges,) in the order of the graph's edge ids; ones when None. The same sum as DGL's
-    `update_all(u_mul_e, sum)`, through the graph's own CSR, which is several times faster for constant weights.
+    weight: (edges,) in the order of the graph's edge ids; None: ones. The same sum as DGL's
+    `update_all(u_mul_e, sum)`, several times faster for constant weights.
     """
     indptr, indices, eids = (part.numpy() for part in graph.adj_tensors("csc"))
     values = np.ones(len(indices), np.float32) if weight is None else weight[eids].astype(np.float32)
@@ -187,7 +186,7 @@ def _owners(sizes: Sequence[int], device: torch.device) -> torch.Tensor:
 
 
 def _membership(sizes: Sequence[int]) -> Any:
-    """(K, N) ones where client k holds row n: one product sums every client's rows, for any K."""
+    """(K, N) with a one at (k, n) if row n is client k's: one product sums every client's rows."""
     return _members(sizes, here(), cast(Hashable, active_kernels()))
 
 
@@ -217,35 +216,35 @@ class _Propagate(Function):
 
 
 def propagate(matrix: SparseMatrix, rows: torch.Tensor, bias: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
-    """`segment_add(matrix @ rows, bias, sizes)` in one node of the graph of gradients."""
+    """`segment_add(matrix @ rows, bias, sizes)` as one autograd node."""
     if is_shared(bias) and not bias.requires_grad:
         return (matrix @ rows).add_(bias[0])
     return _apply(_Propagate, rows, bias, matrix, sizes)
 
 
 def segment_add(rows: torch.Tensor, bias: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
-    """(N, c) + (K, c): client k's vector is added to each of its rows."""
+    """(N, c) + (K, c) -> (N, c): client k's vector is added to each of its rows."""
     if is_shared(bias) and not bias.requires_grad:
         return rows + bias[0]
     return _apply(_SegmentAdd, rows, bias, sizes)
 
 
 def segment_dot(rows: torch.Tensor, vector: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """(N, heads, c) . (K, heads, c) -> (N, heads): client k's rows against client k's vectors."""
+    """(N, heads, c) . (K, heads, c) -> (N, heads): client k's rows times client k's vectors."""
     return active_kernels().segment_dot(rows, vector, sizes)
 
 
 def segment_sum(values: torch.Tensor, owner: torch.Tensor, clients: int) -> torch.Tensor:
-    """(n, ...) values with their client's position (n,) -> (K, ...) sums; 0 for a client without values."""
+    """(n, ...) values -> (K, ...) sums; 0 for a client without values. owner: (n,) position of each value's client."""
     return values.new_zeros((clients, *values.shape[1:])).index_add_(0, owner, values)
 
 
 def dropout(
     rows: torch.Tensor, p: float, streams: Streams, sizes: Sequence[int], *, relu: bool = False
 ) -> torch.Tensor:
-    """Inverted dropout of (N, c), each client's zeros from its own stream; with `relu`, of max(rows, 0).
+    """Inverted dropout of rows (N, c), drawn from each client's stream; with `relu`, of max(rows, 0).
 
-    One mask serves both: dropping and clipping in a single pass is what makes dropout cheap here.
+    One mask does both in a single pass, which is faster.
     """
     if p == 0:
         return torch.relu(rows) if relu else rows

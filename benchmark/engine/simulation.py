@@ -1,9 +1,9 @@
-"""The simulation of federated training: the only round loop of the project, with the messages and their bytes."""
+"""The simulation of federated training: the round loop, the messages and their bytes."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,12 @@ from .task import TASKS, sizes
 from .transforms import DroppedClients, HomeLayers, Privacy, Stragglers
 from .views import with_edges_between
 
-# Client batches are so small that what an optimiser moves, parameters, gradients and state, stays near the cache (see
-# `profile`). Constants, not measured: rounding depends on the client batches and must be the same everywhere. Up to
-# `lazy.FEW` clients the bound counts whole parameters; beyond, what is stored of them, and a larger bound is faster.
+# Bounds on parameters, gradients and optimiser state of a client batch, which should fit in the cache (see `profile`).
+# They are constants because rounding depends on the client batches and must be the same on every machine. `FEW_BYTES`,
+# for up to `lazy.FEW` clients, counts whole parameters; `BATCH_BYTES` counts stored rows (`row_sparse`).
 FEW_BYTES = 32 * 2**20
 BATCH_BYTES = 64 * 2**20
-BATCH_ROWS = 2**18  # nodes of a client batch, on average, for what a step keeps of each in memory
+BATCH_ROWS = 2**18  # most nodes of a client batch, on average: a step keeps values of each node in memory
 
 
 class Simulation:
@@ -45,7 +45,7 @@ class Simulation:
         seed: int,
         clients_per_batch: int | None = None,
     ) -> None:
-        """clients_per_batch: clients that train together; None = as many as fit `FEW_BYTES`, `BATCH_BYTES`."""
+        """clients_per_batch: clients per client batch; None = as many as the bounds above allow."""
         keep_freed()
         federation = arrangement.federation
         if method.edges_between_clients:
@@ -63,13 +63,15 @@ class Simulation:
         self.seconds = 0.0
         self._draws = stream(seed, "participation")
         self.privacy = Privacy(config, self.server)
-        every = DroppedClients(config, self.server), Stragglers(config, self.server), HomeLayers(self.server)
-        server_side = Attack(config, self.server), self.privacy, RobustAggregation(config, self.server)
-        self.transforms = [each for each in (*every, *server_side) if each.active]
+        transforms = (
+            DroppedClients(config, self.server), Stragglers(config, self.server), HomeLayers(self.server),
+            Attack(config, self.server), self.privacy, RobustAggregation(config, self.server),
+        )  # fmt: skip
+        self.transforms = [transform for transform in transforms if transform.active]
         for clients in self.client_batches:
             method.prepare(clients)
-            for each in self.transforms:
-                each.prepare(clients)
+            for transform in self.transforms:
+                transform.prepare(clients)
         self._message: Download = method.open(self.server)
         self._addressed = self.server.participants
 
@@ -77,12 +79,14 @@ class Simulation:
         """Run all steps of one round with newly drawn participants. number: 1-based."""
         start, server = time.perf_counter(), self.server
         server.round = number
-        chosen = list(range(server.clients)) if phase.everyone else self._participants()
-        for each in self.transforms:
-            chosen = each.start_round(phase, chosen)
+        chosen = list(range(server.clients)) if phase.everyone else self._draw_participants()
+        for transform in self.transforms:
+            chosen = transform.start_round(phase, chosen)
         for step in phase.steps if chosen else ():  # if every client drops out, nothing changes
-            server.participants = chosen
-            acting = chosen if step.only is None else _narrowed(chosen, step.only(server))
+            server.participants = acting = chosen
+            if step.only is not None:
+                only = set(step.only(server))
+                acting = [client for client in chosen if client in only]
             seal = Seal()
             seal.close(self._message, "a download")
             shared = self._shared(step) if acting else None
@@ -96,10 +100,10 @@ class Simulation:
                 self._deliver(active)
                 with section("client half"):
                     upload = step.client(active)
-                    for each in self.transforms:
-                        upload = each.upload(active, upload, self._message)
+                    for transform in self.transforms:
+                        upload = transform.upload(active, upload, self._message)
                 active.shared = None
-                _count(self.upload_bytes, active, upload)
+                _count_bytes(self.upload_bytes, active, upload)
                 seal.close(upload, "an upload")
                 uploads.append(upload)
                 if active is not clients:
@@ -107,14 +111,14 @@ class Simulation:
             server.participants = acting
             with section("server half"):
                 merged = merge(uploads)
-                for each in self.transforms:
-                    merged = each.aggregate(server, merged)
+                for transform in self.transforms:
+                    merged = transform.aggregate(server, merged)
                 self._message, self._addressed = step.server(server, merged), acting
             seal.check()
         settle()
         self.seconds += time.perf_counter() - start
 
-    def _participants(self) -> list[int]:
+    def _draw_participants(self) -> list[int]:
         clients = self.server.clients
         count = max(1, round(self.config.participation * clients))
         if count == clients:
@@ -122,15 +126,15 @@ class Simulation:
         return sorted(self._draws.choice(clients, count, replace=False).tolist())
 
     def _deliver(self, clients: ClientBatch) -> None:
-        """Hand the server's message to the clients of a client batch, before their step."""
+        """Deliver the server's message to a client batch before its step."""
         clients.received = deliver(self._message, clients.ids, self._addressed)
-        _count(self.download_bytes, clients, clients.received)
-        for each in self.transforms:
-            each.download(clients)
-            each.start_step(clients)
+        _count_bytes(self.download_bytes, clients, clients.received)
+        for transform in self.transforms:
+            transform.download(clients)
+            transform.start_step(clients)
 
     def _shared(self, step: Step) -> Any:
-        """Return what `step.shared` computes once for all clients; None if the step has no such function."""
+        """Return the result of `step.shared`, computed once for all clients; None if the step has no such function."""
         if step.shared is None:
             return None
         if isinstance(self._message, Each):
@@ -141,7 +145,7 @@ class Simulation:
             return step.shared(self._message, common)
 
     def models(self) -> Models:
-        """The server's and the clients' models as they stand, for evaluation; nothing is counted as traffic."""
+        """The current models of server and clients, for evaluation; no bytes are counted."""
         return Models(self.method.global_model(self.server), self.personal_models())
 
     def personal_models(self) -> list[Params] | None:
@@ -149,8 +153,8 @@ class Simulation:
         personal = []
         for clients in self.client_batches:
             clients.received = deliver(self._message, clients.ids, self._addressed, partial=True)
-            for each in self.transforms:
-                each.download(clients)
+            for transform in self.transforms:
+                transform.download(clients)
             model = self.method.personal_model(clients)
             if model is not None:
                 personal.append(model)
@@ -160,7 +164,7 @@ class Simulation:
 def client_batches(
     federation: Federation, server: Server, config: TrainConfig, size: int | None = None
 ) -> list[ClientBatch]:
-    """The clients of a federation in client batches, without models yet. size: `clients_per_batch` of `Simulation`."""
+    """The clients of a federation in client batches, without models. size: `clients_per_batch` of `Simulation`."""
     clients, size = range(len(federation.clients)), size or _fitting_batch(server, federation)
     streams, large = Streams(server.seed, clients, {}), len(federation.whole.label) >= LARGE
     chunks = [clients[start : start + size] for start in range(0, len(clients), size)]
@@ -173,25 +177,20 @@ def client_batches(
     ]  # fmt: skip
 
 
-def _narrowed(chosen: list[int], only: Iterable[int]) -> list[int]:
-    acting = set(only)
-    return [client for client in chosen if client in acting]
-
-
-def _count(ledger: list[int], clients: ClientBatch, tree: Tree) -> None:
+def _count_bytes(totals: list[int], clients: ClientBatch, message: Tree) -> None:
     """Add the bytes of a message to each client's total."""
-    for client, count in zip(clients.ids, tree_bytes(tree, len(clients)), strict=True):
-        ledger[client] += count
+    for client, count in zip(clients.ids, tree_bytes(message, len(clients)), strict=True):
+        totals[client] += count
 
 
 def _fitting_batch(server: Server, federation: Federation) -> int:
-    """Clients whose parameters, gradients and two optimiser moments fit the bound, and their nodes; at least one.
+    """The largest number of clients (at least 1) whose parameters, gradients, two moments and nodes fit the bounds.
 
-    Of weights of sparse features, only the rows that a client's data touch count, on average, with many clients.
+    With many clients, only the mean share of touched rows of the input weights counts (`row_sparse`).
     """
     few = server.clients <= lazy.FEW
     share, bound = (1.0, FEW_BYTES) if few else (_touched_share(federation), BATCH_BYTES)
-    if server.config.batch_size:  # each step has other rows, so parameters are stored whole
+    if server.config.batch_size:  # each step touches other rows, so parameters are stored whole
         share = 1.0
 
     def stored(value: torch.Tensor) -> float:
@@ -199,12 +198,12 @@ def _fitting_batch(server: Server, federation: Federation) -> int:
 
     each = max(sum(map(stored, server.initial_model(backbone).values())) for backbone in server.backbones)
     nodes: int = sum(client.graph.num_nodes() for client in federation.clients if isinstance(client, NodeClient))
-    small = server.clients * BATCH_ROWS // max(nodes, 1)
-    return max(1, min(server.clients, int(bound // (4 * 4 * each)), small))
+    by_nodes = server.clients * BATCH_ROWS // max(nodes, 1)
+    return max(1, min(server.clients, int(bound // (4 * 4 * each)), by_nodes))
 
 
 def _touched_share(federation: Federation) -> float:
-    """The share of the feature columns that a client touches, mean over clients; 1 where features are dense."""
+    """The share of the feature columns that a client touches, mean over clients; 1 for dense features."""
     feats = [client.feat for client in federation.clients if isinstance(client, NodeClient)]
     if not feats or any(feat.layout != torch.sparse_csr for feat in feats):
         return 1.0

@@ -1,4 +1,4 @@
-"""The rows that are scored, and the measures of what models predict for them: a figure for each scored client."""
+"""The rows that are scored, and the measures of predictions for them: one figure per scored client."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Target:
         )
 
     def count(self, part: str) -> torch.Tensor:
-        """(clients,) how many rows each scored client has."""
+        """(clients,) the number of rows of each scored client."""
         return self._counts[part]
 
     @cached_property
@@ -49,11 +49,11 @@ class Target:
         return {part: torch.bincount(owner, minlength=self.clients) for part, owner in self.owner.items()}
 
     def means(self, values: torch.Tensor, part: str) -> torch.Tensor:
-        """(clients,) means of a value of each row of a part (n,), nan for a client without rows."""
+        """(n,) one value per row of a part -> (clients,) means, nan for a client without rows."""
         return segment_sum(values, self.owner[part], self.clients) / self.count(part)
 
     def accuracy(self, predicted: torch.Tensor, part: str) -> torch.Tensor:
-        """(clients,) share of right predictions, nan for a client without rows. predicted: class of every row (N,)."""
+        """(clients,) share of correct predictions, nan for a client without rows. predicted: (N,) classes."""
         return self.means((predicted.index_select(0, self.rows[part]) == self.label[part]).float(), part)
 
     def loss(self, logits: torch.Tensor, part: str) -> torch.Tensor:
@@ -63,10 +63,10 @@ class Target:
     def roc_auc(self, margin: torch.Tensor, part: str) -> torch.Tensor:
         """(clients,) area under the ROC curve, nan for a client whose rows are not of both classes.
 
-        margin: how much rather the second class than the first, of every row (N,). By rank sums (Mann and Whitney,
-        1947), since scikit-learn's takes as long for ten clients as a round of training.
+        margin: (N,) logit of the second class minus that of the first, of every row. Computed from rank sums (Mann and
+        Whitney, 1947), because scikit-learn takes as long for ten clients as a round of training.
         """
-        from scipy.stats import rankdata  # a second to import: only where it is needed
+        from scipy.stats import rankdata  # takes a second to import
 
         rows, owner, label = margin[self.rows[part]], self.owner[part], self.label[part]
         areas = torch.full((self.clients,), math.nan)
@@ -79,8 +79,8 @@ class Target:
         return areas
 
     def mrr(self, margin: torch.Tensor, part: str) -> torch.Tensor:
-        """(clients,) mean over a client's rows of class 1 of 1 / rank among its rows of class 0 (the mean of the best
-        and the worst rank where values are equal, as OGB's evaluator has it); nan where a class has no row."""
+        """(clients,) mean reciprocal rank of a client's rows of class 1, each among its rows of class 0; nan if a class
+        has no row. Equal values get the mean of the best and the worst rank, as in OGB's evaluator."""
         rows, owner, label = margin[self.rows[part]], self.owner[part], self.label[part]
         means = torch.full((self.clients,), math.nan)
         for k in range(self.clients):
@@ -88,8 +88,8 @@ class Target:
             others = client_rows[~edge].sort().values
             if edge.any() and len(others):
                 above = len(others) - torch.searchsorted(others, client_rows[edge], right=True)
-                level = len(others) - torch.searchsorted(others, client_rows[edge]) - above
-                means[k] = (1 / (1 + above + level / 2)).mean()
+                equal = len(others) - torch.searchsorted(others, client_rows[edge]) - above
+                means[k] = (1 / (1 + above + equal / 2)).mean()
         return means
 
     def macro_f1_each(self, predicted: torch.Tensor, part: str) -> torch.Tensor:
@@ -108,33 +108,33 @@ class Target:
         return float(sum(values) / len(values)) if values else float("nan")
 
     def by_class(self, logits: torch.Tensor, part: str, measure: Measure) -> torch.Tensor:
-        """(clients,) "roc_auc" or "average_precision" of each class against the others, averaged over the client's
-        classes; of two classes that of the second. nan for a client whose rows are all of one class.
+        """(clients,) "roc_auc" or "average_precision" of each class against the others, mean over the client's classes;
+        for two classes, that of the second. nan for a client whose rows are all of one class.
 
-        logits: of every row (N, classes).
+        logits: (N, classes), of every row.
         """
         from sklearn.metrics import average_precision_score, roc_auc_score
 
         figure = roc_auc_score if measure == "roc_auc" else average_precision_score
-        chance = logits[self.rows[part]].double().softmax(1).cpu().numpy()
+        probability = logits[self.rows[part]].double().softmax(1).cpu().numpy()
         owner, label = self.owner[part].cpu().numpy(), self.label[part].cpu().numpy()
         figures = torch.full((self.clients,), math.nan, dtype=torch.float64)
         for k in set(owner.tolist()):
-            truth, chances = label[owner == k], chance[owner == k]
+            truth, of_class = label[owner == k], probability[owner == k]
             classes = [1] if logits.shape[1] == 2 else sorted(set(truth.tolist()))
-            values = [figure(truth == c, chances[:, c]) for c in classes if 0 < (truth == c).sum() < len(truth)]
+            values = [figure(truth == c, of_class[:, c]) for c in classes if 0 < (truth == c).sum() < len(truth)]
             if values:
                 figures[k] = float(sum(values) / len(values))
         return figures
 
 
 def macro_f1(label: np.ndarray, predicted: np.ndarray) -> float:
-    """F1 averaged over the classes that occur in truth or prediction: 2 TP / (2 TP + FP + FN) of each.
+    """F1 averaged over the classes that occur in truth or prediction: 2 TP / (2 TP + FP + FN) per class.
 
-    Both: int (n,), n > 0, not negative. scikit-learn's has the same digits, but its import takes seconds.
+    label, predicted: (n,) non-negative integers, n > 0. The same digits as scikit-learn's, whose import takes seconds.
     """
     classes = int(max(label.max(), predicted.max())) + 1
     right = np.bincount(label[label == predicted], minlength=classes)
-    true, told = (np.bincount(values, minlength=classes) for values in (label, predicted))
-    seen = true + told > 0
-    return float(np.mean(2.0 * right[seen] / (true + told)[seen]))
+    total = np.bincount(label, minlength=classes) + np.bincount(predicted, minlength=classes)
+    occurs = total > 0
+    return float(np.mean(2.0 * right[occurs] / total[occurs]))

@@ -1,7 +1,7 @@
-"""What differs between tasks: who holds the data, what a model predicts, how it is scored.
+"""Tasks: for each, the client batch, the models and the evaluator.
 
-Node classification is here. Every other task is one file that calls `add_task` and registers its split or its datasets
-(`graphs/`, `fglbench/tasks/`, or a plug-in).
+Node classification is defined here. Every other task is one file that calls `add_task` and registers its split or its
+datasets (`graphs/`, `fglbench/tasks/`, or a plug-in).
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from .sampled_batch import SampledClientBatch, cut
 class Task:
     """The classes and rules of one task.
 
-    name: the `goal` of the splits or datasets that set it. batch: holds the clients' data and has the loss. evaluator:
-    scores. models: adapts the architectures that a method runs with. sampled: the `batch` that draws neighbours, where
-    the configuration has a batch size. refused: why it cannot be trained under a configuration, or None.
+    name: the `goal` of its splits or datasets. batch: the class of client batches, with data and loss. evaluator: the
+    class of evaluators. models: adapts the architectures of a method. sampled: used instead of `batch` if the
+    configuration has a batch size; it samples neighbours. refused: returns why the task cannot be trained with a
+    configuration, or None.
     """
 
     name: str
@@ -46,25 +47,25 @@ TASKS: dict[str, Task] = {}
 
 
 def add_task(task: Task) -> None:
-    """Make a task known. Raises ValueError when another one has the name (a programming mistake, not a user's)."""
+    """Register a task. Raises ValueError (a programming error) if another task has the name."""
     if TASKS.setdefault(task.name, task) != task:
         raise ValueError(f"task {task.name!r} is registered twice; choose another name")
 
 
 def sizes(federation: Federation, config: TrainConfig) -> torch.Tensor:
-    """(K,) aggregation weights that `config.weighting` asks for; 0 for a client that has nothing to train on."""
+    """(K,) aggregation weights by `config.weighting`, not normalised; 0 for a client without training rows."""
     held, train = zip(*map(_counts, federation.clients), strict=True)
     chosen = {"nodes": held, "train_nodes": train, "uniform": [1] * len(held)}[config.weighting]
     return torch.tensor([n if t else 0 for n, t in zip(chosen, train, strict=True)], dtype=torch.float32)
 
 
 def steps_of_an_epoch(federation: Federation, config: TrainConfig) -> int:
-    """The most optimiser steps that a client takes per epoch."""
+    """The largest number of optimiser steps of a client per epoch."""
     return max(len(cut(np.arange(_counts(client)[1]), config.batch_size)) for client in federation.clients)
 
 
 def _counts(client: Any) -> tuple[int, int]:
-    """What a client holds (nodes, or graphs), and how many rows it trains on (all graphs if no label is used)."""
+    """The number of a client's nodes or graphs, and the number of rows that it trains on (all graphs if unlabelled)."""
     if isinstance(client, GraphClient):
         held = len(client.graphs)
         return held, int(client.masks["train"].sum()) if client.masks else held

@@ -1,7 +1,7 @@
-"""Methods in ordinary PyTorch: a `torch.nn.Module`, a training loop of one's own, one client at a time.
+"""Methods in ordinary PyTorch: a `torch.nn.Module` and any training loop, one client at a time.
 
-The clients of a round train one after the other, which is slower than the stacked programs of the other methods. All
-else is the same: clients, splits, seeds, evaluation, counted bytes, counted optimiser steps.
+The clients of a round train one after the other, which is slower than the batched computation of the other methods.
+Clients, splits, seeds, evaluation, counted bytes and counted optimiser steps are the same.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 @dataclass
 class Client:
-    """One client as a training loop sees it.
+    """One client, as the argument of a training loop.
 
-    graph: its DGLGraph, both directions of every edge, no self-loops; of a set of graphs, all its graphs as one batched
-    graph. feat: (nodes, d) float32, dense or sparse CSR as `TorchMethod.features` asks. label: int64, one per node (per
-    graph of a set), -1 where it may not be known. train_mask, val_mask, test_mask: bool, as long. config: the training
-    configuration; `config.local_epochs` is what this client does in this round. received: the last download, without a
-    client axis. state: what the method keeps at this client between rounds. round: from 1.
+    graph: its DGLGraph, both directions of every edge, no self-loops; a set of graphs is one batched graph. feat:
+    (nodes, d) float32, dense or sparse CSR by `TorchMethod.features`. label: int64, one per node (or graph), -1 if it
+    is hidden. train_mask, val_mask, test_mask: bool, one per label. config: the training configuration;
+    `config.local_epochs` is the number for this client in this round. received: the last download, without a client
+    axis. state: values that the method keeps at this client between rounds. round: from 1.
     """
 
     id: int
@@ -61,17 +61,17 @@ class Client:
     round: int = 0
 
     def optimiser(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
-        """A new `torch.optim` optimiser as the training configuration says: Adam, or SGD with momentum; with its rate
-        and weight decay. Any other may be used as well: all steps are counted. It lasts for the round, unless
-        `state` keeps it."""
+        """A new `torch.optim` optimiser by the training configuration: Adam, or SGD with momentum, with its learning
+        rate and weight decay. Other optimisers may be used: all steps are counted. Keep it in `state` to use it in
+        the next round."""
         config = self.config
         if config.optimiser == "adam":
             return torch.optim.Adam(parameters, config.lr, weight_decay=config.weight_decay, fused=True)
         return torch.optim.SGD(parameters, config.lr, config.momentum, weight_decay=config.weight_decay, fused=True)
 
     def batches(self) -> Iterator[tuple[dgl.DGLGraph, torch.Tensor, torch.Tensor]]:
-        """Minibatches of `config.batch_size` training graphs in random order: batched graph, feat, label. Of a set of
-        graphs only; the order is drawn by torch's generator."""
+        """Minibatches of `config.batch_size` training graphs of a set of graphs: batched graph, feat, label. The order
+        is drawn by torch's generator."""
         graphs, of_nodes = dgl.unbatch(self.graph), torch.split(self.feat, self.graph.batch_num_nodes().tolist())
         train = self.train_mask.nonzero().squeeze(1)
         order = train[torch.randperm(len(train))].numpy()
@@ -85,14 +85,14 @@ class TorchMethod(Method):
 
     build(features, classes) makes the model, a module that is called as model(graph, feat) and returns the class scores
     of all nodes (of all graphs of a batched graph, if `tasks` says so).
-    train(model, client) trains the model of one client in place and returns what the client uploads: a dict of tensors,
-    of dicts of tensors, and of modules, whose state is meant; None uploads the model alone.
-    aggregate(server, uploads) returns what is sent to the clients; uploads have one entry per participant, (K, ...).
-    As given it is FedAvg: the weighted mean of the uploaded models.
-    init_server(server) returns what the clients receive before the first round.
+    train(model, client) trains the model of one client in place and returns the upload: a dict of tensors, of dicts of
+    tensors, and of modules (their state is uploaded); None uploads the model alone.
+    aggregate(server, uploads) returns the download; uploads have one entry per participant, (K, ...). The default is
+    FedAvg: the weighted mean of the uploaded models.
+    init_server(server) returns the download before the first round.
 
     With `delivers = "global"` a client trains from the received "model", and the last one is scored. With "personal" it
-    continues from its own last model, which is scored, and uses `client.received` as it likes.
+    continues from its own last model, which is scored; `train` may use `client.received`.
     """
 
     features: ClassVar[Literal["dense", "sparse"]] = "dense"
@@ -123,7 +123,7 @@ class TorchMethod(Method):
     # -- what the engine calls --------------------------------------------------------------------------------------
 
     def initial(self, server: Server) -> State:
-        """Return the state of the common initial model: what `build` draws with the seed of the run."""
+        """Return the state of the common initial model, made by `build` with the seed of the run."""
         return self._initial(server.seed, server.features, server.classes)
 
     def _initial(self, seed: int, features: int, classes: int) -> State:
@@ -165,7 +165,7 @@ class TorchMethod(Method):
                 start = {name: value[place] for name, value in clients.params.items()}
                 _load(model, start | (client.received[MODEL] if self.delivers == "global" else {}))
                 seed_generators(streams[place])
-                with _counting_steps(client.id, model), self._sparse_features_named():
+                with _counting_steps(client.id, model), self._explain_sparse_errors():
                     sent = self.train(model.train(), client)
                 trained.append(state_of(model))
                 uploads.append({MODEL: trained[-1]} if sent is None else _plain(sent))
@@ -173,8 +173,8 @@ class TorchMethod(Method):
         return _stacked(uploads)
 
     @contextmanager
-    def _sparse_features_named(self) -> Iterator[None]:
-        """Say where sparse features come from if the model's layers do not take them."""
+    def _explain_sparse_errors(self) -> Iterator[None]:
+        """UserError instead of torch's error if a layer does not support sparse features."""
         try:
             yield
         except (RuntimeError, NotImplementedError) as error:
@@ -242,7 +242,7 @@ def _load(module: nn.Module, state: State) -> None:
 
 
 def _plain(sent: Tree) -> Tree:
-    """What a client returned, with the state of a module in its place. UserError for anything that cannot be sent."""
+    """The upload of a client: modules replaced by their states, tensors copied. UserError for other types."""
     sendable: Tree = {}
     for name, value in sent.items():
         if isinstance(value, nn.Module):
@@ -259,7 +259,7 @@ def _plain(sent: Tree) -> Tree:
 
 
 def _entry(tree: Tree, place: int) -> Tree:
-    """One client's part of what a client batch received."""
+    """One client's part of the download of a client batch."""
     return {n: _entry(v, place) if isinstance(v, dict) else v[place] for n, v in tree.items()}
 
 
@@ -272,8 +272,8 @@ def _stacked(trees: Sequence[Tree]) -> Tree:
     def joined(values: list[Any]) -> Tree | Leaf:
         if isinstance(values[0], dict):
             return _stacked(values)
-        alike = len({tuple(value.shape) for value in values}) == 1
-        return torch.stack(values) if alike else values
+        same = len({tuple(value.shape) for value in values}) == 1
+        return torch.stack(values) if same else values
 
     return {name: joined([tree[name] for tree in trees]) for name in trees[0]}
 
@@ -283,11 +283,11 @@ def _counting_steps(client: int, model: nn.Module) -> Iterator[None]:
     """Count the steps of any torch optimiser in the block as the client's."""
     names = {id(value): name for name, value in model.named_parameters()}
 
-    def enter(optimiser: Optimizer, *_: Any) -> None:
+    def count(optimiser: Optimizer, *_: Any) -> None:
         moved = [value for group in optimiser.param_groups for value in group["params"] if value.grad is not None]
         count_torch_step(client, [names.get(id(value), "other") for value in moved])
 
-    hook = register_optimizer_step_post_hook(enter)
+    hook = register_optimizer_step_post_hook(count)
     try:
         yield
     finally:

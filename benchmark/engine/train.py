@@ -1,4 +1,4 @@
-"""One run: set it up, train round by round, evaluate after each round, and report the round that counts."""
+"""One run: set-up, training round by round, evaluation after each round, and the outcome of the best round."""
 
 from __future__ import annotations
 
@@ -49,11 +49,12 @@ def train(
 
     backbones: client k has entry k mod len. clients_per_batch: clients trained together (None: chosen for speed);
     the result does not depend on it except for float32 rounding. on_round: called after each scored round with its
-    figures. on_best: called once, at the end, with the evaluator and the models of the best round. device: where it
-    computes. With `config.unseen` it trains on a part of the clients, and `per_client` tells of all (`UnseenClients`).
-    A run whose outputs are no longer finite ends there: it keeps the best round before, and `notes` says so.
-    Raises Skip if the method does not apply, Diverged if its outputs are not finite and no earlier round counts,
-    UserError if it breaks a rule (see `set_up`) or if its predictions have a wrong type or shape.
+    figures. on_best: called once, at the end, with the evaluator and the models of the best round. device: of the
+    computation. With `config.unseen` a part of the clients is not trained on, and `per_client` has the scores of all
+    (`UnseenClients`). If outputs are no longer finite, training ends, the best earlier round is scored, and `notes`
+    says so.
+    Raises Skip if the method does not apply, Diverged if outputs are not finite and no earlier round can be scored,
+    UserError if the method breaks a rule (see `set_up`) or its predictions have a wrong type or shape.
     """
     start = time.perf_counter()
     with counting() as steps, on(device):
@@ -96,7 +97,7 @@ def train(
 
 
 def _rounds(simulation: Simulation, evaluator: Evaluator, on_round: OnRound | None) -> tuple[BestRound, str, str]:
-    """Train and score round by round: the selection, the model that is scored, and how the run diverged, if it did."""
+    """Train and score round by round. Return the selection, the scored model, and a note if the run diverged."""
     method, config = simulation.method, simulation.config
     selection, model = BestRound(config, sign(evaluator.describe("global", config.score_on))), ""
     for phase in method.phases(config):
@@ -110,10 +111,10 @@ def _rounds(simulation: Simulation, evaluator: Evaluator, on_round: OnRound | No
             try:
                 seen = _evaluate(evaluator, simulation, models, model, now)
             except Diverged as error:
-                told = f"{error} after round {now}"
+                message = f"{error} after round {now}"
                 if not selection.rounds or config.select_by == "last":
-                    raise Diverged(f"{told}: lower the learning rate or the method's loss weights") from None
-                return selection, model, f"{told}: round {selection.best.number} is scored, the best before"
+                    raise Diverged(f"{message}: lower the learning rate or the method's loss weights") from None
+                return selection, model, f"{message}: round {selection.best.number} is scored, the best before"
             selection.add(seen)
             if on_round is not None:
                 on_round(seen.number, seen.figures)
@@ -132,9 +133,9 @@ def set_up(
 ) -> tuple[Simulation, Evaluator]:
     """Return the simulation of a run before its first round, and its evaluator. Arguments as for `train`.
 
-    The method trains on the federated dataset under the corruptions of `config`, without the labels that it may not
-    see. Raises Skip if it does not apply, UserError if it pools clients' data and is no reference of the package, or if
-    it changes how it is scored.
+    The method trains on the federated dataset with the corruptions of `config`, without hidden labels. Raises Skip if
+    it does not apply, UserError if it pools clients' data and is no reference of the package, or if it changes how it
+    is scored.
     """
     federation = stressed(federation, config)
     hostile = hostile_clients(config.label_flip, len(federation.clients), seed)
@@ -171,9 +172,9 @@ def _arranged(method: Method, visible: Federation) -> Arrangement:
 
 
 def _scored_model(method: Method, config: TrainConfig, models: Models) -> str:
-    """Return which model is scored, "global" or "personal": the clients' own if there is no global one.
+    """Return which model is scored, "global" or "personal"; "personal" if there is no global model.
 
-    Raises Skip where clients that took no part need a global one.
+    Raises Skip if unseen clients need a global model and there is none.
     """
     if config.unseen and models.server is None:
         raise Skip(f"{method.name} has no global model: nothing serves a client that took no part")
@@ -198,10 +199,10 @@ def _evaluate(evaluator: Evaluator, simulation: Simulation, models: Models, mode
 
 
 class UnseenClients:
-    """The clients that a run holds out. numbers: theirs in the federation, ascending. seen: what is trained on."""
+    """The clients held out of training. numbers: of these in the federation, ascending. seen: the other clients."""
 
     def __init__(self, federation: Federation, method: Method, config: TrainConfig, seed: int) -> None:
-        """Raises Skip for a method without a model for such clients, UserError where no client would be left."""
+        """Raises Skip for a method without a model for unseen clients, UserError if there is only one client."""
         self.clients, self.method, self.epochs = len(federation.clients), method, config.unseen_epochs
         if self.clients < 2:
             raise UserError("training.unseen holds clients out of training, and there is one client: give more clients")
@@ -225,16 +226,16 @@ class UnseenClients:
         return f"held out of training: client {', '.join(map(str, self.numbers))}"
 
     def add_to(self, outcome: Outcome, simulation: Simulation, best: Models) -> None:
-        """Add the clients' figures to those per client, in which every client then has its place (nan: no figure)."""
+        """Add the figures of unseen clients to `per_client`; its columns then have all clients (nan: no figure)."""
         figures = {name: self._among_all(self._places, values) for name, values in outcome.per_client.items()}
         outcome.per_client = figures | self._scores(simulation, best)
         outcome.notes = (*outcome.notes, self.note)
 
     def _scores(self, simulation: Simulation, best: Models) -> dict[str, list[float]]:
-        """The test figures of each client by their names, nan at the seen ones.
+        """Columns of `per_client` with the test figures of unseen clients, nan for seen clients.
 
-        `ADAPTED` is there with `unseen_epochs`, for methods that learn and predict by the network's outputs. Raises
-        Diverged where outputs are not finite.
+        With `unseen_epochs` there is a column `ADAPTED`, if the method trains and predicts by the network's outputs.
+        Raises Diverged if outputs are not finite.
         """
         server = best.server
         assert server is not None, "a run without a global model has ended before"
@@ -252,14 +253,14 @@ class UnseenClients:
 
         figures = {UNSEEN: scores_of(Models(server, None), "global")}
         if self.epochs and self.method.trains and type(self.method).predict is Method.predict:
-            with counting():  # no step of the training that the row counts
+            with counting():  # these steps do not count as training
                 figures[ADAPTED] = scores_of(
                     Models(None, [self._adapted(clients, server) for clients in batches]), "personal"
                 )
         return figures
 
     def _adapted(self, clients: ClientBatch, server: Params) -> Params:
-        """The clients' models (K, ...) after local epochs from the global one."""
+        """The clients' models (K, ...) after local epochs from the global model."""
         clients.load({name: value.expand(len(clients), *value.shape) for name, value in server.items()})
         clients.fit(lambda batch: batch.loss(batch.forward().logits), self.epochs)
         return clients.params
@@ -272,7 +273,7 @@ class UnseenClients:
 
 
 def _part(federation: Federation, places: Sequence[int]) -> Federation:
-    """The federation of some of the clients: what no one of them holds is in no part of the split."""
+    """The federation of some of the clients; rows that none of them has are in no part of the split."""
     clients: list[Any] = [federation.clients[place] for place in places]
     held = torch.zeros(len(federation.whole.label), dtype=torch.bool)
     for client in clients:
@@ -282,5 +283,5 @@ def _part(federation: Federation, places: Sequence[int]) -> Federation:
 
 
 def _rows(client: NodeClient | GraphClient) -> torch.Tensor:
-    """The nodes, or graphs, of a client by their places in the whole."""
+    """The ids of a client's nodes or graphs in the whole graph or set."""
     return client.global_id if isinstance(client, GraphClient) else client.graph.ndata["global_id"]

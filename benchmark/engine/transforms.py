@@ -1,8 +1,8 @@
-"""Changes of a round that methods do not know of: privacy, dropped clients, stragglers, layers kept at the clients.
+"""Transforms of a round, independent of the method: privacy, dropped clients, stragglers, layers kept at the clients.
 
 The simulation calls the hooks of all active transforms at fixed points of a round, in the order of its list. A new
 transform (compression, other noise) is a subclass here and an entry of `simulation.Simulation.transforms`. Hostile
-clients and robust aggregation are transforms too (hostile.py).
+clients and robust aggregation are in hostile.py.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .rng import stream
 MODEL, HOME = "model", "layers at home"  # the name of uploaded models, and of the layers kept in a client's state
 
 
-KINDS = {  # what the names of uploads stand for
+KINDS = {  # the kind of an upload by its name
     **dict.fromkeys(("model", "head", "update"), "models"),
     **dict.fromkeys(("generator", "gradient"), "generators"),
     "control": "control variates",
@@ -48,12 +48,12 @@ KINDS = {  # what the names of uploads stand for
 
 
 def kind_of(name: str) -> str:
-    """The kind of an upload of this name; the name itself if it has no kind."""
+    """The kind of an upload of this name, or the name."""
     return KINDS.get(name, name)
 
 
 def _shapes(model: object) -> dict[str, object]:
-    """The shapes of a model's parameters; of what is no model, something that no model has."""
+    """The shapes of a model's parameters; for other values, a shape that no model has."""
     if not isinstance(model, dict):
         return {"": "no model"}
     return {
@@ -62,7 +62,7 @@ def _shapes(model: object) -> dict[str, object]:
 
 
 def check_models(upload: Tree, received: Tree, purpose: str) -> None:
-    """Raise Skip, with `purpose` first, unless an upload is models of the shapes of those that the clients received."""
+    """Raise Skip, with a message that starts with `purpose`, unless the upload is models with the received shapes."""
     others = [kind for name in upload if (kind := kind_of(name)) != "models"]
     if others:
         raise Skip(f"{purpose}: it uploads {', '.join(dict.fromkeys(others))}")
@@ -72,7 +72,7 @@ def check_models(upload: Tree, received: Tree, purpose: str) -> None:
 
 
 def per_parameter(function: Callable[..., torch.Tensor], models: Tree, *others: Tree) -> Tree:
-    """The models with function(parameter, the same of `others` ...) in the place of each parameter."""
+    """The models with each parameter replaced by function(parameter, the same parameter of each of `others`)."""
     return {
         name: {key: function(value, *(other[name][key] for other in others)) for key, value in model.items()}
         for name, model in models.items()
@@ -86,7 +86,7 @@ def norms(update: Tree) -> torch.Tensor:
 
 
 def of_shape(per_client: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """(K,) as (K, 1, ...), with the axes of a parameter (K, ...)."""
+    """(K,) -> (K, 1, ...), with as many axes as `value` (K, ...)."""
     return per_client.view(-1, *[1] * (value.dim() - 1))
 
 
@@ -109,11 +109,11 @@ class Transform:
         """Change how the clients of a client batch train in the next step."""
 
     def upload(self, clients: ClientBatch, upload: Tree, message: Download) -> Tree:
-        """Return what leaves the clients. message: what the server had sent for this step."""
+        """Return the changed upload. message: the download of this step."""
         return upload
 
     def aggregate(self, server: Server, uploads: Tree) -> Tree:
-        """Return what the server step gets, given the uploads of all clients that acted."""
+        """Return the input of the server half, given the uploads of all clients that acted."""
         return uploads
 
 
@@ -133,8 +133,8 @@ class DroppedClients(Transform):
 
 
 class Stragglers(Transform):
-    """A client straggles with probability `config.straggle`: it does 1 to all of its local epochs, drawn evenly
-    (Li et al., MLSys 2020, systems heterogeneity). A greater probability makes more stragglers of the same draws.
+    """A client straggles with probability `config.straggle`: it does 1 to E local epochs, drawn uniformly (Li et al.,
+    MLSys 2020, systems heterogeneity). For the same seed, a larger probability adds stragglers to those of a smaller.
     """
 
     def __init__(self, config: TrainConfig, server: Server) -> None:
@@ -144,10 +144,10 @@ class Stragglers(Transform):
         self._epochs: Sequence[int] | None = None  # per client, in this round
 
     def start_round(self, phase: Phase, participants: list[int]) -> list[int]:
-        self._epochs = None if phase.everyone else self._drawn()
+        self._epochs = None if phase.everyone else self._draw_epochs()
         return participants
 
-    def _drawn(self) -> list[int]:
+    def _draw_epochs(self) -> list[int]:
         if self.full == 1:
             raise Skip("a client that straggles does at least one local epoch, and there is one")
         late = self._draws.random(self.clients) < self.probability
@@ -163,9 +163,9 @@ class Stragglers(Transform):
 
 
 class HomeLayers(Transform):
-    """Clients with their own features and classes keep the layers that meet these (`method.OWN_LAYERS`).
+    """If each client has its own features and classes, it keeps its first and last layers (`method.OWN_LAYERS`).
 
-    They are taken out of uploaded models, and put back into received ones.
+    They are removed from uploaded models and added to received ones.
     """
 
     def __init__(self, server: Server) -> None:
@@ -191,18 +191,18 @@ class HomeLayers(Transform):
 
 
 class Privacy(Transform):
-    """Client-level differential privacy of uploads: clipped updates, a noisy average, the account of it.
+    """Client-level differential privacy of uploads: clipped updates, a noisy average, privacy accounting.
 
     Inactive without `dp_clip`.
 
-    Each client's update (its upload minus what it received) is clipped to the 2-norm C. In the place of each client's
-    model the server step gets one and the same model: the average by the aggregation weights w with Gaussian noise of
-    standard deviation sigma C max w on every entry (DP-FedAvg: McMahan et al., ICLR 2018, arXiv 1710.06963; here the
-    noise is relative to the largest share).
+    Each client's update (the upload minus the received model) is clipped to the 2-norm C. The server step gets the same
+    model for each client: the average by the aggregation weights w, with Gaussian noise of standard deviation
+    sigma C max w on every entry (DP-FedAvg: McMahan et al., ICLR 2018, arXiv 1710.06963; here the noise is relative to
+    the largest weight).
 
-    Protected is whether a client's update was in a round or 0 was in its place; weights and who takes part are public.
-    The account composes the Gaussian mechanisms of the client that took part most often; sampling of clients amplifies
-    nothing. Without noise there is no privacy, and the server step gets the clipped models themselves.
+    The guarantee hides whether an update of a client in a round was replaced by 0; weights and participants are public.
+    Accounting composes the Gaussian mechanisms of the client that took part most often, without amplification by
+    sampling. Without noise there is no privacy, and the server step gets the clipped models.
     """
 
     def __init__(self, config: TrainConfig, server: Server) -> None:
@@ -227,14 +227,14 @@ class Privacy(Transform):
             raise Skip("not private: the server sends each client another model, which one average cannot serve")
         norm = norms(per_parameter(torch.sub, upload, received))
 
-        def clipped(value: torch.Tensor, base: torch.Tensor) -> torch.Tensor:  # what is not clipped stays bit for bit
+        def clipped(value: torch.Tensor, base: torch.Tensor) -> torch.Tensor:  # unclipped: bitwise identical
             lengths = of_shape(norm, value)
             return torch.where(lengths > self.clip, base + self.clip / lengths * (value - base), value)
 
         return per_parameter(clipped, upload, received)
 
     def aggregate(self, server: Server, uploads: Tree) -> Tree:
-        """Return the noisy average in the place of every client's upload."""
+        """Return the noisy average as every client's upload."""
         if not self.noise or not uploads:
             return uploads
         for client in server.participants:
@@ -250,7 +250,7 @@ class Privacy(Transform):
 
     @property
     def epsilon(self) -> float | None:
-        """What (epsilon, dp_delta) the run spent on the client that was in most steps; None without noise."""
+        """The epsilon, for dp_delta, of the client that was in most steps; None without noise."""
         if not self.noise:
             return None
         if not max(self.steps):

@@ -1,8 +1,7 @@
-"""Views of a federated dataset: without the labels that a method may not see, as public facts, or as one client.
+"""Views of a federated dataset: without hidden labels, as public facts, or as one client.
 
-The evaluator scores on the federated dataset itself. A method only gets views: no object that it gets leads to a
-label that it may not see, and what it writes into labels or masks changes no score. Features and edges are large and
-not secret, so views share them.
+Only the evaluator has the federated dataset itself. A method gets views: hidden labels cannot be reached from them, and
+writing into their labels or masks changes no score. Views share features and edges, which are large and not secret.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from .payload import detached
 from .segment_ops import take_rows
 
 D = TypeVar("D", NodeData, GraphSetData)
-HIDDEN = -1  # in the place of a label that may not be seen; of a target: nan
+HIDDEN = -1  # the value of a hidden label; hidden targets are nan
 NODE_COLUMNS = ("label", "global_id", "train_mask", "val_mask", "test_mask")
 
 
@@ -29,8 +28,8 @@ NODE_COLUMNS = ("label", "global_id", "train_mask", "val_mask", "test_mask")
 
 @dataclass(frozen=True)
 class ClientFacts:
-    """Sizes of one client. size: nodes, graphs, or what other rows are predicted; parts: how many of them
-    per split part (empty without a split); degrees: (n,) in-edges per node, empty where no node is classified."""
+    """Sizes of one client. size: number of nodes, graphs or other predicted rows; parts: the same per part of the split
+    (empty without a split); degrees: (n,) in-edges per node, empty if nodes are not classified."""
 
     size: int
     parts: dict[str, int]
@@ -39,7 +38,7 @@ class ClientFacts:
 
 @dataclass(frozen=True)
 class Facts:
-    """What `Method.skip` decides on: the task, counts and sizes of a federated dataset, no label and no feature.
+    """The facts for `Method.skip`: the task, counts and sizes of a federated dataset, without labels and features.
 
     size: nodes of the whole graph, or graphs of the whole set. domains: clients have their own features and classes.
     overlap: a node belongs to several clients.
@@ -104,13 +103,13 @@ def hide_labels(federation: Federation) -> Federation:
 
 
 def _bare(whole: D, masks: dict[str, torch.Tensor]) -> D:
-    """The whole without the labels and targets that may not be seen."""
+    """The whole graph or set with hidden labels and targets."""
     target = None if whole.target is None else _seen(whole.target, masks)
     return replace(whole, label=_seen(whole.label, masks), target=target)
 
 
 def _seen(label: torch.Tensor, masks: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Keep the labels (n,) or targets (n, T) of training nodes or graphs; none without a split."""
+    """Hide all labels (n,) or targets (n, T) except those of training nodes or graphs; all without a split."""
     hidden = torch.full_like(label, math.nan if label.is_floating_point() else HIDDEN)
     return torch.where(masks["train"].bool().view(-1, *[1] * (label.dim() - 1)), label, hidden) if masks else hidden
 
@@ -136,7 +135,7 @@ def _hide_in_set(client: GraphClient) -> GraphClient:
 
 
 def _copy(graph: dgl.DGLGraph) -> dgl.DGLGraph:
-    """Return the graph with its own columns. Features may be shared, but not as a view into the features of others."""
+    """Return the graph with copied columns. Features are shared, unless they are a view of others' features."""
     graph = graph.local_var()
     for name, column in list(graph.ndata.items()):
         graph.ndata[name] = detached(column) if name == "feat" else column.clone()
@@ -145,7 +144,7 @@ def _copy(graph: dgl.DGLGraph) -> dgl.DGLGraph:
 
 @on_host()
 def unlabelled(client: NodeClient) -> NodeClient:
-    """Return a copy without any label: what a method predicts on."""
+    """Return a copy without labels, for predictions."""
     graph = client.graph.local_var()
     columns = {name: graph.ndata[name].clone() for name in NODE_COLUMNS}
     for name in list(graph.ndata):
@@ -159,7 +158,7 @@ def unlabelled(client: NodeClient) -> NodeClient:
 
 @on_host()
 def whole_client(federation: Federation) -> NodeClient:
-    """The uncut graph as one client, with the global masks."""
+    """The whole graph as one client, with the global masks."""
     data = federation.whole
     assert isinstance(data, NodeData)
     return _client(data.graph, data.feat, data.truth, federation.masks, torch.arange(data.graph.num_nodes()))
@@ -167,7 +166,7 @@ def whole_client(federation: Federation) -> NodeClient:
 
 @on_host()
 def union_client(federation: Federation) -> NodeClient:
-    """What the clients hold together, as one client: their nodes, and the edges both ends of which one client holds."""
+    """The union of the clients as one client: their nodes, and the edges with both ends at the same client."""
     data = federation.whole
     assert isinstance(data, NodeData)
     kept = torch.zeros(data.graph.num_edges(), dtype=torch.bool)
@@ -189,7 +188,7 @@ def union_client(federation: Federation) -> NodeClient:
 def with_edges_between(federation: Federation) -> Federation:
     """Return the federation with each client's edges to the nodes of others (`NodeClient.outside`).
 
-    Edges of the whole graph to a node that no client holds are left out. No node may belong to two clients.
+    Edges to nodes without a client are left out. No node may belong to two clients.
     """
     data, clients = federation.whole, [c for c in federation.clients if isinstance(c, NodeClient)]
     assert isinstance(data, NodeData)

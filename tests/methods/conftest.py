@@ -1,4 +1,4 @@
-"""Running a few rounds of a method."""
+"""Run a few rounds of a method."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ KINDS = ("gcn", "gat", "sage", "gin", "sgc")
 
 
 class Run:
-    """An exchange that hands out what was uploaded."""
+    """A simulation that returns the uploads of a round."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation, self.method = simulation, simulation.method
 
     def round(self, number: int) -> Tree:
-        """One round of the last phase; the merged uploads of its steps (of the only one, or by number)."""
+        """Run one round of the last phase and return the uploads of its step, or of all steps by number."""
         kept: list[Tree] = []
 
         def spy(server: Callable[[Server, Tree], Download]) -> Callable[[Server, Tree], Download]:
@@ -40,14 +40,14 @@ class Run:
         self.simulation.round(Phase(tuple(Step(step.client, spy(step.server)) for step in phase.steps), 1), number)
         return kept[0] if len(kept) == 1 else {str(i): tree for i, tree in enumerate(kept)}
 
-    def holdings(self) -> list[torch.Tensor]:
-        """Every client's own parameters as one vector."""
-        found = []
+    def client_vectors(self) -> list[torch.Tensor]:
+        """The parameters of each client as one vector."""
+        vectors = []
         for clients in self.simulation.client_batches:
             for position in range(len(clients)):
-                own = clients.network.take(clients.params, [position])
-                found.append(torch.cat([value.flatten() for _, value in sorted(own.items())]))
-        return found
+                params = clients.network.take(clients.params, [position])
+                vectors.append(torch.cat([value.flatten() for _, value in sorted(params.items())]))
+        return vectors
 
 
 def begin(
@@ -60,9 +60,9 @@ def begin(
     clients_per_batch: int | None = None,
     **config: Any,
 ) -> Run:
-    """A run before the first round of its last phase.
+    """Start a run and stop before the first round of its last phase.
 
-    kinds: architectures; backbone: their options; config: training options.
+    kinds: architectures. backbone: their options. config: training options.
     """
     method = METHODS.build(name, params)
     settings = method.protocol(TrainConfig(**{"rounds": 9, "local_epochs": 2, **config}))
@@ -82,18 +82,23 @@ def start() -> Callable[..., Run]:
 
 @pytest.fixture(scope="session")
 def start_graphs() -> Callable[..., Run]:
-    """As `start`, for sets of graphs: encoders of two layers of width 4, minibatches of three graphs."""
+    """As `start`, for graph sets: encoders of two layers of width 4, minibatches of three graphs."""
 
     def start(world: Federation, name: str, params: dict[str, Any] | None = None, **config: Any) -> Run:
-        own: dict[str, Any] = {"kinds": ["gin"], "backbone": {"hidden": 4, "layers": 2}, "batch_size": 3, "lr": 1e-3}
-        return begin(world, name, params, **{**own, **config})
+        defaults: dict[str, Any] = {
+            "kinds": ["gin"],
+            "backbone": {"hidden": 4, "layers": 2},
+            "batch_size": 3,
+            "lr": 1e-3,
+        }
+        return begin(world, name, params, **{**defaults, **config})
 
     return start
 
 
 @pytest.fixture(scope="session")
 def final(start_graphs: Callable[..., Run]) -> Callable[..., Params]:
-    """final(world, method, params, **training): the global model after two rounds on sets of graphs."""
+    """final(world, method, params, **training): the global model after two rounds on graph sets."""
 
     def train(*args: Any, **config: Any) -> Params:
         run = start_graphs(*args, **config)

@@ -1,4 +1,4 @@
-"""AdaFGL: the corrected topology, both branches, the confidence and the two steps, against loops from the formulas."""
+"""AdaFGL against loops from its formulas: corrected topology, both branches, confidence, both steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ D, H, C = 12, 8, 3
 
 
 def run(world: Federation, params: dict[str, Any] | None = None, phases: int = 2, **config: Any) -> Simulation:
-    """An exchange after a number of whole phases."""
+    """A simulation after a number of whole phases."""
     method = METHODS.build("adafgl", params)
     settings = method.protocol(TrainConfig(**{"rounds": 6, "local_epochs": 2, **config}))
     backbone = BACKBONES.build("gcn", {"hidden": H, "dropout": 0})
@@ -36,11 +36,11 @@ def run(world: Federation, params: dict[str, Any] | None = None, phases: int = 2
 
 
 def ready(world: Federation, **params: Any) -> tuple[AdaFGL, ClientBatch]:
-    """The method and its client batch at the start of step 2, the heads' parameters different for every client."""
+    """The method and its client batch at the start of step 2, with different head parameters per client."""
     simulation = run(world, params, phases=1)
     method, clients = simulation.method, simulation.client_batches[0]
     assert isinstance(method, AdaFGL)
-    simulation.models()  # hands the last download to the clients
+    simulation.models()  # gives the last download to the clients
     method.prepare_personal(clients)
     torch.manual_seed(3)
     clients.state["heads"] = {n: v + 0.1 * torch.randn_like(v) for n, v in clients.state["heads"].items()}
@@ -61,12 +61,12 @@ def slow_topology(client: NodeClient, known: torch.Tensor, alpha: float, similar
     """D^-1/2 (alpha A + (1 - alpha) S + I) D^-1/2, entry by entry."""
     n = client.graph.num_nodes()
     a = torch.eye(n)
-    alike = slow_similarity(known)
+    similarity = slow_similarity(known)
     for u, v in zip(*(e.tolist() for e in client.graph.edges()), strict=True):
         a[v, u] += alpha
     for i in range(n):
         for j in range(n):
-            if i != j and alike[i, j] > similar:
+            if i != j and similarity[i, j] > similar:
                 a[i, j] += 1 - alpha
     degree = a.sum(1)
     return torch.stack([torch.stack([a[i, j] / (degree[i] * degree[j]) ** 0.5 for j in range(n)]) for i in range(n)])
@@ -75,20 +75,20 @@ def slow_topology(client: NodeClient, known: torch.Tensor, alpha: float, similar
 @pytest.mark.parametrize("wide", [True, False])
 @pytest.mark.parametrize("sparse", [True, False])
 def test_smoothed_features(sparse: bool, wide: bool, federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """X~ W and its gradient, by both ways of computing it."""
+    """X~ W and its gradient, computed in both ways."""
     monkeypatch.setattr(adafgl, "DENSE", 10**6 if wide else 0)
     clients: list[Any] = list(federation(sparse=sparse).clients)
     batch = collate(clients)
     torch.manual_seed(0)
     known = torch.randn(len(batch.label), C).softmax(1)
-    found = Topology(batch, known, 0.3, 0.97, 3)
+    topology = Topology(batch, known, 0.3, 0.97, 3)
     weight = torch.randn(3, D, 4, 5, requires_grad=True)
-    product = found.smoothed(weight.unbind(2))
+    product = topology.smoothed(weight.unbind(2))
     pull = torch.randn_like(product)
     (grad,) = torch.autograd.grad((product * pull).sum(), weight)
-    assert 0 < sum(int(s.sum()) for s in found.alike) < sum(s.numel() for s in found.alike) / 2
-    for k, (client, own) in enumerate(zip(clients, known.split(batch.sizes), strict=True)):
-        a = slow_topology(client, own, 0.3, 0.97)
+    assert 0 < sum(int(s.sum()) for s in topology.alike) < sum(s.numel() for s in topology.alike) / 2
+    for k, (client, client_known) in enumerate(zip(clients, known.split(batch.sizes), strict=True)):
+        a = slow_topology(client, client_known, 0.3, 0.97)
         columns = [client.feat.to_dense()]
         for _ in range(3):
             columns.append(a @ columns[-1])
@@ -107,11 +107,11 @@ def test_signed_propagation(again: bool, beta: float, monkeypatch: pytest.Monkey
     torch.manual_seed(1)
     h = torch.randn(9, C, dtype=torch.float64, requires_grad=True)
     slope = torch.tensor([0.3], dtype=torch.float64, requires_grad=True)
-    alike = torch.rand(9, 9) > 0.6
-    alike = (alike | alike.T).fill_diagonal_(False)
-    found = signed_propagation(h, slope, alike, beta)
+    similar = torch.rand(9, 9) > 0.6
+    similar = (similar | similar.T).fill_diagonal_(False)
+    propagated = signed_propagation(h, slope, similar, beta)
 
-    r = (1 - beta) * slow_similarity(h) + beta * alike.double()
+    r = (1 - beta) * slow_similarity(h) + beta * similar.double()
     mean, most = r.mean(), r.max()
     rows = []
     for i in range(9):
@@ -123,9 +123,9 @@ def test_signed_propagation(again: bool, beta: float, monkeypatch: pytest.Monkey
             negative = negative + F.prelu(-value.view(1), slope) * h[j]
         rows.append((positive.softmax(0) - negative.softmax(0) + h[i]) / 2)
     expected = torch.stack(rows)
-    torch.testing.assert_close(found, expected)
-    pull = torch.randn_like(found)
-    for a, b in zip(*(torch.autograd.grad((v * pull).sum(), (h, slope)) for v in (found, expected)), strict=True):
+    torch.testing.assert_close(propagated, expected)
+    pull = torch.randn_like(propagated)
+    for a, b in zip(*(torch.autograd.grad((v * pull).sum(), (h, slope)) for v in (propagated, expected)), strict=True):
         torch.testing.assert_close(a, b)
 
 
@@ -145,12 +145,12 @@ def slow_outputs(method: AdaFGL, clients: ClientBatch, k: int, one: Params) -> d
         return z
 
     first = [smooth @ stacked[:, i * H : (i + 1) * H] + one["wide.bias"][i * H : (i + 1) * H] for i in range(3)]
-    alike = (slow_similarity(known) > method.similar).fill_diagonal_(False)
+    similar = (slow_similarity(known) > method.similar).fill_diagonal_(False)
     return {
         "homo": mlp("homo", "homo", first[0], 2),
         "own": mlp("own", "hete", x[0] @ one["own.0.weight"] + one["own.0.bias"], 3),
         "smooth": mlp("smooth", "hete", first[1], 3),
-        "signed": signed_propagation(mlp("signed", "signed", first[2], 3), one["signed.slope"], alike, method.beta),
+        "signed": signed_propagation(mlp("signed", "signed", first[2], 3), one["signed.slope"], similar, method.beta),
     }
 
 
@@ -178,11 +178,11 @@ def test_personal_loss_and_prediction(federation: Make) -> None:
 
 
 def test_confidence(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Label propagation from the seeds, node by node; blind clients count both branches alike."""
+    """Label propagation from the seeds, node by node. Clients without seeds weigh both branches equally."""
     world = federation((13, 30, 10, 16), without_train=(2,))
     method, clients = ready(world)
-    for generator, own in zip(clients.streams("seeds"), range(4), strict=True):
-        generator.bit_generator.state = type(generator)(type(generator.bit_generator)(own)).bit_generator.state
+    for generator, seed in zip(clients.streams("seeds"), range(4), strict=True):
+        generator.bit_generator.state = type(generator)(type(generator.bit_generator)(seed)).bit_generator.state
     started: list[torch.Tensor] = []
 
     def spy(batch: Any, start: torch.Tensor, *rest: Any) -> torch.Tensor:
@@ -190,10 +190,10 @@ def test_confidence(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         return propagate_labels(batch, start, *rest)
 
     monkeypatch.setattr("fglbench.methods.adafgl.propagate_labels", spy)
-    found = method.confidence(clients)
+    confidence = method.confidence(clients)
     starts = started[0].split(clients.batch.sizes)
-    for generator, own in zip(clients.streams("seeds"), range(4), strict=True):
-        generator.bit_generator.state = type(generator)(type(generator.bit_generator)(own)).bit_generator.state
+    for generator, seed in zip(clients.streams("seeds"), range(4), strict=True):
+        generator.bit_generator.state = type(generator)(type(generator.bit_generator)(seed)).bit_generator.state
     for k, (client, generator) in enumerate(zip(world.clients, clients.streams("seeds"), strict=True)):
         assert isinstance(client, NodeClient)
         graph, n = client.graph, client.graph.num_nodes()
@@ -201,7 +201,7 @@ def test_confidence(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         order = generator.permutation(len(train)).tolist()
         seeds, asked = ([train[i] for i in part] for part in (order[: len(train) // 2], order[len(train) // 2 :]))
         if not seeds:
-            assert float(found[k]) == 0.5
+            assert float(confidence[k]) == 0.5
             continue
         near = [[*graph.predecessors(v).tolist(), v] for v in range(n)]
         start = [[1 / C] * C for _ in range(n)]
@@ -218,7 +218,7 @@ def test_confidence(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
                 for v in range(n)
             ]
         right = [y[v].index(max(y[v])) == int(graph.ndata["label"][v]) for v in asked]
-        assert float(found[k]) == pytest.approx(sum(right) / len(right))
+        assert float(confidence[k]) == pytest.approx(sum(right) / len(right))
     chosen, other = ready(world, branches="chosen", threshold=0.5)
     assert set(chosen.confidence(other).tolist()) <= {0.0, 1.0}
 
@@ -243,7 +243,7 @@ def test_step_two_needs_no_communication(federation: Make) -> None:
     assert both.download_bytes == [b + model for b in one.download_bytes]
 
 
-def test_only_the_personal_rounds_are_scored_and_only_at_home(federation: Make) -> None:
+def test_only_personal_rounds_are_scored_on_local_graphs(federation: Make) -> None:
     world, backbone = federation(), BACKBONES.build("gcn", {"hidden": H})
     method = METHODS.build("adafgl", {"extractor_rounds": 2})
     outcome = train(world, method, [backbone], TrainConfig(rounds=5), 0)

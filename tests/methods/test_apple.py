@@ -1,4 +1,4 @@
-"""APPLE against its algorithm in slow loops, and what it becomes when the relationships stay."""
+"""APPLE against its algorithm in slow loops, and against FedAvg with fixed relationships."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimi
 def test_one_step_with_equal_relationships_is_fedavg_at_a_smaller_rate(
     federation: Make, start: Callable[..., Any]
 ) -> None:
-    """theta_i moves by lr p_ii grad L_i, of which the personal models have p_i: lr / K times the mean gradient."""
+    """theta_i moves by lr p_ii grad L_i, and personal models mix them by p_i: lr / K times the mean gradient."""
     world, training = federation((13, 7, 10)), {**PLAIN, "local_epochs": 1, "weighting": "uniform"}
     mine = start(world, "apple", {"rate": 0.0}, **training, lr=0.3)
     mean = start(world, "fedavg", **training, lr=0.1)
@@ -32,7 +32,7 @@ def test_one_step_with_equal_relationships_is_fedavg_at_a_smaller_rate(
 
 @pytest.mark.parametrize("schedule", ["exponential", "cosine"])
 def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any], schedule: str) -> None:
-    """Three of nine rounds, client by client, with the relationships and their pull by autograd through the mixture."""
+    """Three of nine rounds per client: relationships and their regularisation by autograd through the mixture."""
     world, lr, rate, mu = federation((13, 7, 10)), 0.5, 0.2, 0.7
     params = {"rate": rate, "mu": mu, "last": 0.3, "schedule": schedule}
     run = start(world, "apple", params, **PLAIN, lr=lr)
@@ -45,20 +45,20 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any], sc
     for number in (1, 2, 3):
         uploads, trained = run.round(number)["model"], []
         for k, clients in enumerate(alone.simulation.client_batches):
-            own, p = cores[k], relation[k]
+            core, p = cores[k], relation[k]
             for _ in range(2):
-                leaf = {n: v.clone().requires_grad_(True) for n, v in own.items()}
+                leaf = {n: v.clone().requires_grad_(True) for n, v in core.items()}
                 numbers = p.clone().requires_grad_(True)
                 held = [leaf if j == k else cores[j] for j in range(3)]
                 model = {n: sum(numbers[j] * held[j][n] for j in range(3)) for n in leaf}
                 logits = clients.forward({n: v.unsqueeze(0) for n, v in model.items()}, training=False).logits
                 loss = clients.cross_entropy(logits).sum() + fades[number - 1] * mu * ((numbers - share) ** 2).sum()
                 *grads, pull = torch.autograd.grad(loss, [*leaf.values(), numbers])
-                own = {n: v - lr * g for (n, v), g in zip(own.items(), grads, strict=True)}
+                core = {n: v - lr * g for (n, v), g in zip(core.items(), grads, strict=True)}
                 p = p - rate * pull
-            trained.append(own)
+            trained.append(core)
             relation[k] = p
-            for n, value in own.items():
+            for n, value in core.items():
                 torch.testing.assert_close(uploads[n][k], value, rtol=1e-5, atol=1e-5)
         cores = trained
     (scored,) = run.simulation.personal_models()
@@ -69,7 +69,7 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any], sc
     assert max(float((p - share).abs().max()) for p in relation) > 0.01
 
 
-def test_the_pull_fades_and_ends() -> None:
+def test_regularisation_weight_falls_to_zero() -> None:
     for schedule in ("exponential", "cosine"):
         method = METHODS.build("apple", {"schedule": schedule})
         values = [method.fading(number, 100) for number in range(12)]

@@ -1,4 +1,4 @@
-"""The contract of a method, over everything registered; and the contract's own checks on methods that break it."""
+"""The contract over all registered methods, and its checks on methods that break it."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ D, H, C = 20, 8, 3  # features, width and classes of the node trials
 FLOAT, INT = 4, 8  # bytes of a float32 scalar and of an int64 number
 
 
-# Its published rate, 0.5 of plain SGD, is for nodes: on sets of graphs, whose minibatches are many steps, it diverges.
+# SCAFFOLD's published rate, 0.5 of plain SGD, is for nodes. With many steps of minibatches of graphs it diverges.
 LEARNING = {"scaffold": {"lr": 0.1}, "scaffold-mlp": {"lr": 0.1}}
 
 
 @pytest.mark.parametrize(("name", "check"), sampled_pairs(METHODS.names(), CHECKS, 3))
 def test_contract(name: str, check: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that are drawn by the method's name, on a federation of one of its tasks, so drawn too."""
+    """The method's name draws the checks and the federation."""
     method = METHODS.build(name, SHORT.get(name))
-    first, *others = sampled_trials(method)
-    drawn = random.Random(name).choice([first] * (1 + len(others) // 2) + others)
+    first, *rest = sampled_trials(method)
+    drawn = random.Random(name).choice([first] * (1 + len(rest) // 2) + rest)
     monkeypatch.setattr(verdicts, "trials", lambda: [drawn])
     try:
         CHECKS[check](method)
@@ -67,7 +67,7 @@ def test_contract_on_all_federations(name: str) -> None:
             CHECKS[check](METHODS.build(name, SHORT.get(name)))
 
 
-OPTIONS: list[tuple[str, dict[str, Any]]] = [  # that change what is sent or computed; those of each default are above
+OPTIONS: list[tuple[str, dict[str, Any]]] = [  # options that change messages or computations
     ("apple", {"rate": 0.1}),
     ("feddc", {"optimiser": "adam", "client_size": True, "correction": "state"}),
     ("fedgcn-hops", {"hops": 1}),
@@ -84,7 +84,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [  # that change what is sent or com
 
 
 @pytest.mark.parametrize(("name", "params"), OPTIONS)
-def test_options_hold_to_the_contract(name: str, params: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_pass_the_contract(name: str, params: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     method = METHODS.build(name, params)
     drawn = sampled_trials(method)[:1]
     monkeypatch.setattr(verdicts, "trials", lambda: drawn)
@@ -101,7 +101,7 @@ TRAINING = {
 
 
 def easy_links() -> Federation:
-    """Two clients of a graph whose edges nearly all join nodes of one class."""
+    """Two clients of a graph in which most edges join nodes of the same class."""
     values = {"nodes": 240, "classes": 6, "features": D, "signal": 3, "homophily": 0.95, "degree": 12}
     data = DATASETS.build("csbm", values).load()
     return build_federation(data, PARTITIONS.build("uniform"), SPLITS.build("links"), 2, 2)
@@ -111,9 +111,9 @@ EASY = {"node": node_federation, "graph": graph_federation, "graph-classificatio
 
 
 def shortfall(method: Method, task: str, trial: Trial) -> str:
-    """How far a method is from learning an easy federation: far better than guessing, or than the untrained embedding.
+    """Describe the score if a method does not clearly beat guessing, or the untrained embedding, on an easy federation.
 
-    Empty if it learns.
+    Empty if the method learns.
     """
     federation = EASY[task]()
     score = train(federation, method, trial.backbones, TRAINING[task], 0).score or 0.0
@@ -131,7 +131,7 @@ def shortfall(method: Method, task: str, trial: Trial) -> str:
 
 @pytest.mark.parametrize("name", with_code(METHODS.names()))
 def test_a_method_learns(name: str) -> None:
-    """On one of its tasks, drawn by its name."""
+    """On one task, drawn by the method's name."""
     method, first = METHODS.build(name, SHORT.get(name, {}) | LEARNING.get(name, {})), dict[str, Trial]()
     for trial in fitting(method):
         task = trial.federation.task
@@ -141,8 +141,8 @@ def test_a_method_learns(name: str) -> None:
         assert not shortfall(method, task, first[task])
 
 
-def test_a_rate_for_nodes_has_to_learn_on_nodes_alone() -> None:
-    """SCAFFOLD's published rate, as above; and a method that never trains learns nothing."""
+def test_learning_check_accepts_scaffold_and_rejects_an_untrained_method() -> None:
+    """SCAFFOLD at its published rate learns nodes; a method that never trains learns nothing."""
     trial = fitting(FedAvg())[0]
     assert not shortfall(METHODS.build("scaffold"), "node", trial)
     assert shortfall(Asleep(), "node", trial)
@@ -150,14 +150,14 @@ def test_a_rate_for_nodes_has_to_learn_on_nodes_alone() -> None:
 
 @pytest.fixture
 def device_kernels() -> Iterator[None]:
-    """What is computed, on this CPU, by the kernels of devices."""
+    """Use the kernels of devices on this CPU."""
     plain_run.cache_clear()
     with using(GPU):
         yield
     plain_run.cache_clear()
 
 
-@pytest.mark.slow  # and `engine/test_device.py` runs every method by them
+@pytest.mark.slow  # `engine/test_device.py` runs each method with them
 @pytest.mark.usefixtures("device_kernels")
 @pytest.mark.parametrize("name", METHODS.names())
 def test_contract_by_the_kernels_of_devices(name: str) -> None:
@@ -166,12 +166,12 @@ def test_contract_by_the_kernels_of_devices(name: str) -> None:
             CHECKS[check](METHODS.build(name, SHORT.get(name)))
 
 
-# -- bytes a round, by hand ------------------------------------------------------------------------------------------
+# -- bytes per round, by hand ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class World:
-    """What the formulas need: each client's nodes, training nodes and classes among them."""
+    """The input of the formulas: nodes of each client, and classes of its training nodes."""
 
     trial: Trial
     nodes: list[int]
@@ -188,7 +188,7 @@ Formula = Callable[[World, int], tuple[float | Bounds, float | Bounds]]  # clien
 
 
 def gcn(layers: int = 2, last: int = C) -> int:
-    """A GCN from D over widths H to `last`."""
+    """A GCN of widths D, H, ..., `last`."""
     widths = [D, *[H] * (layers - 1), last]
     return sum(a * b + b for a, b in pairwise(widths))
 
@@ -232,7 +232,7 @@ def fedgl(predictions: bool, output: bool) -> Formula:
 
 
 def fedkd(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
-    """Factors of rank 1 to full, whichever is smaller: min(r (m + n + 1), m n)."""
+    """Factors of rank 1 to full rank: min(r (m + n + 1), m n)."""
     vectors = 2 * H + C
     least = vectors + sum(m + n + 1 for m, n in ((D, H), (H, H), (H, C)))
     return (FLOAT * least, FLOAT * HEADED), (FLOAT * least, FLOAT * HEADED)
@@ -250,62 +250,62 @@ def fedlit(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
 
 
 def prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
-    """A vector and the number of each class present."""
+    """One vector and count per class present."""
     return world.classes[k] * (FLOAT * H + INT), FLOAT * C * H
 
 
 def fedstruct(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
-    """GNN and perceptron; a vector for each node down, for each that the client's rows reach up."""
+    """GNN and perceptron. Down one vector per node, up one per node that the client's rows reach."""
     c, nodes = world.params["width"], sum(world.nodes)
     model = gcn() + (c * H + H) + (H * C + C)
     return (FLOAT * (model + c), FLOAT * (model + nodes * c)), FLOAT * (model + nodes * c)
 
 
 def feddep(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
-    """GraphSAGE and, for each layer, a map of the embeddings of missing neighbours."""
+    """GraphSAGE and one map per layer for the embeddings of missing neighbours."""
     model = SAGE + (world.params["embedding"] * H + H) + (H * C + C)
     return FLOAT * model, FLOAT * model
 
 
 def fedlog(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
-    """GraphSAGE of width 2 H and H with two layer norms; condensed nodes of each class."""
+    """GraphSAGE of widths 2 H and H with two layer norms, and condensed nodes per class."""
     model = (2 * D * 2 * H + 2 * H) + (2 * 2 * H * H + H) + 4 * H
     both = FLOAT * (model + C * world.params["condensed"] * D)
     return both, both
 
 
 def fedspray(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
-    """Encoder and two classifiers; a proxy, the number and the share of each class present."""
+    """Encoder and two classifiers; one proxy, count and share per class present."""
     p = world.params["width"]
     common = FLOAT * ((D * p + p) + 2 * (p * C + C))
     return common + world.classes[k] * (FLOAT * p + INT + FLOAT), common + FLOAT * C * p
 
 
 def fggp(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
-    """Up: the classes of k; down a memory of one prototype per class and round up to one per client."""
+    """Up one prototype per class of client k. Down the memory: per class one prototype per round to one per client."""
     model, entry = FLOAT * (gcn() + D * H + H * H), FLOAT * H + INT
     held = world.classes[k]
     return (model + held * entry, model + C * entry), (model + held * entry, model + 3 * C * world.clients * entry)
 
 
 def s2fgl(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
-    """Up a mean and number of each important class; down four vectors a class."""
+    """Up one mean and count per important class, down four vectors per class."""
     entry = FLOAT * H + 2 * INT
     return (FLOAT * gcn() + entry, FLOAT * gcn() + C * entry), FLOAT * (gcn() + 4 * C * H)
 
 
 def ghost(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
-    """A generator of noise of 64 and a class vector up, in the one round."""
+    """Up a generator of noise of width 64 and class vectors, in the only round."""
     return FLOAT * (C * C + sum(a * b + b for a, b in pairwise((64 + C, 64, 128, 256, D)))), 0
 
 
 def opfgl(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
-    """Number, mean, deviation of each class's features and of sums over neighbours up; one node per class down."""
+    """Up count, mean and deviation of features and neighbour sums per class, down one node per class."""
     return FLOAT * C * (1 + 2 * 2 * D), FLOAT * (C * D + C * C)
 
 
 def cores(model: int) -> Formula:
-    """One's own core model up; all clients' and their shares down."""
+    """Up the client's core model, down the core models and shares of all clients."""
     return lambda world, k: (FLOAT * model, FLOAT * world.clients * (model + 1))
 
 
@@ -350,7 +350,7 @@ TABLE: dict[str, Formula] = {
     "o-pfgl": opfgl,
     "apple": cores(gcn()),
 }
-PHASE = {"adafgl": "extractor"}  # where the rounds that the table means have another name
+PHASE = {"adafgl": "extractor"}  # name of the phase that the table counts, if not "training"
 
 
 GIN_MODEL = (GRAPH_D * H + H) + 2 * 2 * (H * H + H) + (H * H + H)  # input, two layers of two maps, after the readout
@@ -361,7 +361,7 @@ HEADS = 4  # FedSSP's filters
 
 
 def fedvn(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
-    """Two layers of maps h -> 2 h -> h, between them that of the virtual nodes, normalised entry by entry."""
+    """Two layers of maps h -> 2 h -> h, and between them the map of virtual nodes, normalised entry by entry."""
     m = world.params["virtual"]
     maps = (GRAPH_D * H + H) + 3 * ((2 * H * H + 2 * H) + (2 * H * H + H)) + (H * H + H) + GRAPH_HEAD
     norms = 2 * 4 * (2 * H + H) + 4 * m * (2 * H + H)
@@ -423,15 +423,15 @@ def test_bytes_of_a_round(name: str, task: Goal) -> None:
     world = world_of(method, task)
     counted = PHASE.get(name, "training")
     rounds = [(up, down) for phase, up, down in record(method, world.trial).traffic if phase == counted]
-    sent, got = rounds[-1]  # the third, in which nothing is a first time (references without training have one)
+    sent, got = rounds[-1]  # the third round, without first messages (references without training have one round)
     clients = len(sent)  # `global` has one
     for k in range(clients):
-        for found, expected in zip((sent[k], got[k]), table[name](world, k), strict=True):
+        for size, expected in zip((sent[k], got[k]), table[name](world, k), strict=True):
             low, high = expected if isinstance(expected, tuple) else (expected, expected)
-            assert low <= found <= high
+            assert low <= size <= high
 
 
-# -- the checks see what they are for --------------------------------------------------------------------------------
+# -- the checks reject broken methods ---------------------------------------------------------------------------------
 
 
 class Peeking(FedAvg):
@@ -467,7 +467,7 @@ class Moody(FedAvg):
         (Moody, "repeats_itself", "same seed"),
     ],
 )
-def test_a_breach_is_found(broken: type[Method], check: str, words: str) -> None:
+def test_checks_reject_broken_methods(broken: type[Method], check: str, words: str) -> None:
     with pytest.raises(ContractError, match=words) as caught:
         CHECKS[check](broken())
     assert "\n" not in str(caught.value)

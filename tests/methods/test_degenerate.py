@@ -1,7 +1,7 @@
-"""Every method on clients at the edge of what a federation may hold: it trains to finite numbers, or says why it skips.
+"""Each method on degenerate clients: it trains to finite numbers or gives the reason for skipping.
 
-One node, no edge, one class, no training node at any client of a round, features of zero, nodes without a label; and
-for sets of graphs one graph, graphs of one node, no training graph.
+Nodes: one node, no edge, one class, no training node in a round, features of zero, nodes without a label.
+Graph sets: one graph, graphs of one node, no training graph.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def nodes(
     label: Callable[[int, int], int] = lambda node, client: node % CLASSES,
     without_features: tuple[int, ...] = (),
 ) -> Federation:
-    """Clients of the given sizes. edges: between which nodes u < v of one client. label: of a node and its client."""
+    """Clients of the given sizes. edges(u, v): is there an edge, u < v. label(node, client): its class."""
     rng = np.random.default_rng(0)
     owner = np.repeat(np.arange(len(sizes)), sizes)
     n = len(owner)
@@ -70,23 +70,23 @@ def nodes(
 
 
 def graphs(counts: tuple[int, ...], of: Callable[[int], int], clustered: bool = False) -> Federation:
-    """Clients of these numbers of graphs, paths of `of(i)` nodes (for 1: without an edge)."""
+    """Clients with these numbers of graphs; graph i is a path of `of(i)` nodes."""
     rng = np.random.default_rng(0)
     owner = np.repeat(np.arange(len(counts)), counts)
-    made = []
+    paths = []
     for i in range(len(owner)):
         n = of(i)
         graph = bidirected(np.stack([np.arange(n - 1), np.arange(1, n)], 1), n)
         graph.ndata["feat"] = torch.from_numpy(rng.normal(size=(n, FEATURES)).astype(np.float32))
-        made.append(graph)
+        paths.append(graph)
     label = torch.arange(len(owner)) % 2
-    data = GraphSetData("edge", made, label, 2, "x", "generated", owner=torch.from_numpy(owner))
+    data = GraphSetData("edge", paths, label, 2, "x", "generated", owner=torch.from_numpy(owner))
     split = SPLITS.build("none") if clustered else SPLITS.build("ratio", {"train": 0.5, "val": 0.25, "test": 0.25})
     return build_federation(data, PARTITIONS.build("own"), split, len(counts), 0)
 
 
 def links(sizes: tuple[int, ...], edges: list[tuple[int, int]]) -> Federation:
-    """Link prediction on clients of these sizes. edges: pairs of nodes u < v of one client."""
+    """Link prediction on clients of these sizes. edges: pairs u < v."""
     base = nodes(sizes, edges=lambda u, v: (u, v) in edges).whole
     shares = {"train": 0.4, "val": 0.3, "test": 0.3}
     return build_federation(base, PARTITIONS.build("own"), SPLITS.build("links", shares), len(sizes), 0)
@@ -130,8 +130,8 @@ def test_a_method_trains_on_degenerate_clients(name: str, case: str) -> None:
             assert outcome.score is not None
 
 
-def test_adafgl_keeps_what_a_lone_node_says() -> None:
-    """Alone, a node attracts and repels nothing: both matrices are zeros, and its scores stay as they are."""
+def test_adafgl_keeps_scores_of_an_isolated_node() -> None:
+    """Both matrices are zero for one node, so its scores stay."""
     h, slope = torch.tensor([[0.5, -1.0, 2.0]]), torch.tensor([0.25])
     alone = signed_propagation(h, slope, torch.zeros(1, 1), 0.5)
     positive, negative = h, -slope * h

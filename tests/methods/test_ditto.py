@@ -1,4 +1,4 @@
-"""Ditto against its algorithm in slow loops, and what it becomes without its pull."""
+"""Ditto against its algorithm in slow loops, and without its regularisation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORLDS = [("federation", (13, 7, 10)), ("labelled_sets", (9, 6, 8))]
 
 
 @pytest.mark.parametrize(("kind", "counts"), WORLDS)
-def test_without_a_pull_it_is_local_training_beside_fedavg(
+def test_without_regularisation_it_is_fedavg_and_local_training(
     kind: str, counts: tuple[int, ...], request: pytest.FixtureRequest, start: Callable[..., Any]
 ) -> None:
     world = request.getfixturevalue(kind)(counts)
@@ -31,17 +31,19 @@ def test_without_a_pull_it_is_local_training_beside_fedavg(
         mine, theirs = both.round(number)["model"], mean.round(number)["model"]
         alone.round(number)
         assert all(torch.equal(value, theirs[name]) for name, value in mine.items())
-    (own,), (local,) = both.simulation.personal_models(), alone.simulation.personal_models()
+    (personal,), (local,) = both.simulation.personal_models(), alone.simulation.personal_models()
     for name, value in local.items():
-        assert torch.equal(own[name], value)
-    assert not torch.equal(own["head.weight" if "head.weight" in own else "0.inner.weight"], next(iter(mine.values())))
+        assert torch.equal(personal[name], value)
+    assert not torch.equal(
+        personal["head.weight" if "head.weight" in personal else "0.inner.weight"], next(iter(mine.values()))
+    )
 
 
 @pytest.mark.parametrize(("kind", "counts"), WORLDS)
 def test_a_round_equals_slow_loops(
     kind: str, counts: tuple[int, ...], request: pytest.FixtureRequest, start: Callable[..., Any]
 ) -> None:
-    """Round 2, client by client: FedAvg's steps, then steps of the own model with its pull, both SGD by hand."""
+    """Round 2 per client: FedAvg's steps, then regularised steps of the personal model, SGD by hand."""
     world, rate, lam = request.getfixturevalue(kind)(counts), 0.05, 0.7
     run = start(world, "ditto", {"lam": lam}, **PLAIN, lr=rate)
     alone = start(world, "local", clients_per_batch=1, **PLAIN)
@@ -52,20 +54,20 @@ def test_a_round_equals_slow_loops(
     uploads = run.round(2)["model"]
     (after,) = run.simulation.personal_models()
     for k, clients in enumerate(alone.simulation.client_batches):
-        for theta, pull, found in ((w, 0.0, uploads), ({n: v[k] for n, v in before.items()}, lam, after)):
-            own = theta
+        for theta, pull, models in ((w, 0.0, uploads), ({n: v[k] for n, v in before.items()}, lam, after)):
+            params = theta
             for _ in range(2):
-                leaf = {n: v.clone().requires_grad_(True) for n, v in own.items()}
+                leaf = {n: v.clone().requires_grad_(True) for n, v in params.items()}
                 logits = clients.forward({n: v.unsqueeze(0) for n, v in leaf.items()}, training=False).logits
                 loss = clients.cross_entropy(logits).sum()
                 loss = loss + pull / 2 * sum(((v - w[n]) ** 2).sum() for n, v in leaf.items())
                 grads = torch.autograd.grad(loss, list(leaf.values()))
-                own = {n: v - rate * g for (n, v), g in zip(own.items(), grads, strict=True)}
-            for n, value in own.items():
-                torch.testing.assert_close(found[n][k], value, rtol=1e-4, atol=1e-5)
+                params = {n: v - rate * g for (n, v), g in zip(params.items(), grads, strict=True)}
+            for n, value in params.items():
+                torch.testing.assert_close(models[n][k], value, rtol=1e-4, atol=1e-5)
 
 
-def test_it_takes_twice_the_steps_and_none_too_many_on_a_model(federation: Make) -> None:
+def test_it_takes_twice_the_steps_of_the_budget(federation: Make) -> None:
     config = TrainConfig(rounds=2, local_epochs=3)
     outcome = train(federation(), METHODS.build("ditto"), [BACKBONES.build("gcn", {"hidden": 4})], config, 0)
     assert (outcome.budget_steps, outcome.model_steps, outcome.optimiser_steps) == (6, 6, 12)

@@ -1,4 +1,4 @@
-"""Each stacked encoder of graph sets against DGL's own modules, client by client: outputs, gradients, statistics."""
+"""Stacked encoders of graph sets against DGL's modules per client: outputs, gradients, statistics."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from fglbench.datasets.federation import Federation
 from fglbench.methods.parts.encoders import GCNEncoder, GINEncoder, Head, named
 
 Make = Callable[..., Federation]
-PICKS = [np.array([4, 1]), np.array([], np.int64), np.array([7, 6, 5])]  # the second client sits out
+PICKS = [np.array([4, 1]), np.array([], np.int64), np.array([7, 6, 5])]  # the second client is absent
 
 
 def perturbed(draws: list[Params]) -> Params:
-    """Different parameters for every client; biases so large that few channels are dead: BatchNorm blows those up."""
+    """Different parameters per client. Large biases leave few dead channels, which BatchNorm would amplify."""
     torch.manual_seed(0)
-    stacked = {name: torch.stack([own[name] for own in draws]) for name in draws[0]}
+    stacked = {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
     scale = {name: 1.5 if name.endswith("er.bias") else 0.1 for name in stacked}
     return {name: value + scale[name] * torch.rand_like(value) for name, value in stacked.items()}
 
@@ -71,22 +71,22 @@ def test_gin_encoder_agrees_with_dgl(training: bool, graph_sets: Make) -> None:
     pull = torch.randn_like(codes.nodes)
     grads = torch.autograd.grad((codes.nodes * pull).sum() + codes.graphs.sum(), trained)
     names = [name for name in params if not is_statistic(name)]
-    found = dict(zip(names, grads, strict=True))
+    grad_of = dict(zip(names, grads, strict=True))
     graph_rows, node_rows = codes.graphs.split(batch.counts), codes.nodes.split(batch.sizes)
-    for k, own in enumerate(PICKS):
-        if not len(own):  # a client that sits out: no gradient, and its running statistics stay
+    for k, pick in enumerate(PICKS):
+        if not len(pick):  # absent client: no gradient, unchanged running statistics
             assert all(not grad[k].any() for grad in grads)
             assert all(torch.equal(params[n][k], start[n][k]) for n in params if is_statistic(n))
             continue
         convs, norms = gin({name: value[k] for name, value in start.items()}, 3)
         norms.train(training)
-        graph = dgl.batch([graphs[i] for i in own])
+        graph = dgl.batch([graphs[i] for i in pick])
         nodes = through(convs, norms, graph)
         torch.testing.assert_close(node_rows[k], nodes)
         pooled = dgl.ops.segment_reduce(graph.batch_num_nodes(), nodes)
         torch.testing.assert_close(graph_rows[k], pooled)
         ((nodes * pull.split(batch.sizes)[k]).sum() + pooled.sum()).backward()
-        # BatchNorm takes out the mean, so that some gradients are what is left of terms as large as the largest one.
+        # BatchNorm removes the mean: some gradients are small differences of terms as large as the largest gradient.
         scale = max(float(p.grad.abs().max()) for p in (*convs.parameters(), *norms.parameters()))
         for i, (conv, norm) in enumerate(zip(convs, norms, strict=True)):
             inner, outer = conv.apply_func[0], conv.apply_func[2]
@@ -95,7 +95,7 @@ def test_gin_encoder_agrees_with_dgl(training: bool, graph_sets: Make) -> None:
                 (f"{i}.outer.weight", outer.weight.grad.T), (f"{i}.outer.bias", outer.bias.grad),
                 (f"{i}.norm.weight", norm.weight.grad), (f"{i}.norm.bias", norm.bias.grad),
             ):  # fmt: skip
-                torch.testing.assert_close(found[name][k] / scale, grad / scale)
+                torch.testing.assert_close(grad_of[name][k] / scale, grad / scale)
             for statistic in ("running_mean", "running_var"):
                 torch.testing.assert_close(params[f"{i}.norm.{statistic}"][k].detach(), getattr(norm, statistic))
 
@@ -105,9 +105,9 @@ def test_gcn_encoder_agrees_with_dgl(graph_sets: Make) -> None:
     batch = GraphStack(graphs).batch(PICKS)
     params = perturbed([encoder.draw(4, torch.Generator().manual_seed(k)) for k in range(3)])
     codes = encoder.encode(params, batch, normalised)
-    for k, own in enumerate(PICKS):
-        if len(own):
-            plain, pooled = dgl.batch([graphs[i] for i in own]), []
+    for k, pick in enumerate(PICKS):
+        if len(pick):
+            plain, pooled = dgl.batch([graphs[i] for i in pick]), []
             graph = dgl.add_self_loop(plain)
             h, mine = graph.ndata["feat"], {name: value[k] for name, value in params.items()}
             for i in range(3):
@@ -120,14 +120,14 @@ def test_gcn_encoder_agrees_with_dgl(graph_sets: Make) -> None:
 
 
 @pytest.mark.parametrize("activation", ["relu", "prelu"])
-def test_head_is_three_layers_beside_a_linear_map(activation: str) -> None:
+def test_head_is_three_layers_plus_a_linear_map(activation: str) -> None:
     head = Head(inputs=5, out=3, activation=activation)
     params = perturbed([head.draw(0, torch.Generator().manual_seed(k)) for k in range(2)])
     rows = torch.randn(7, 5)
-    found = head(params, rows, (3, 4))
-    for k, (own, out) in enumerate(zip(rows.split((3, 4)), found.split((3, 4)), strict=True)):
+    outputs = head(params, rows, (3, 4))
+    for k, (client_rows, out) in enumerate(zip(rows.split((3, 4)), outputs.split((3, 4)), strict=True)):
         mine = {name: value[k] for name, value in params.items()}
-        h = own
+        h = client_rows
         for i in range(3):
             h = (torch.relu if activation == "relu" else slope(mine, i))(linear(mine, f"{i}")(h))
-        torch.testing.assert_close(out, h + linear(mine, "shortcut")(own))
+        torch.testing.assert_close(out, h + linear(mine, "shortcut")(client_rows))

@@ -1,4 +1,4 @@
-"""FCLG: both contrasts and both distillation losses against loops from the formulas, and what becomes what."""
+"""FCLG: contrasts and distillation losses against loops from the formulas, and its reductions."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def slow_intra(first: torch.Tensor, second: torch.Tensor, tau: float) -> torch.T
     every = [*first, *second]
     b, total = len(first), torch.zeros((), dtype=first.dtype)
     for i in range(b):
-        for own, partner in ((i, b + i), (b + i, i)):
-            others = sum(torch.exp(every[own] @ every[z] / tau) for z in range(2 * b) if z != own)
-            total = total + torch.log(others) - every[own] @ every[partner] / tau
+        for anchor, partner in ((i, b + i), (b + i, i)):
+            denominator = sum(torch.exp(every[anchor] @ every[z] / tau) for z in range(2 * b) if z != anchor)
+            total = total + torch.log(denominator) - every[anchor] @ every[partner] / tau
     return total / (2 * b)
 
 
@@ -54,9 +54,9 @@ def slow_inter(now: torch.Tensor, shared: torch.Tensor, previous: torch.Tensor, 
     return torch.stack(values)
 
 
-def agree(found: torch.Tensor, expected: torch.Tensor, inputs: tuple[torch.Tensor, ...]) -> None:
-    torch.testing.assert_close(found, expected)
-    mine, theirs = (torch.autograd.grad(value.sum(), inputs, retain_graph=True) for value in (found, expected))
+def agree(actual: torch.Tensor, expected: torch.Tensor, inputs: tuple[torch.Tensor, ...]) -> None:
+    torch.testing.assert_close(actual, expected)
+    mine, theirs = (torch.autograd.grad(value.sum(), inputs, retain_graph=True) for value in (actual, expected))
     for a, b in zip(mine, theirs, strict=True):
         torch.testing.assert_close(a, b)
 
@@ -86,14 +86,14 @@ def test_contrast_with_equal_models_is_log_2_without_a_gradient() -> None:
 
 def test_distillation_losses_are_equations_2_and_3() -> None:
     torch.manual_seed(0)
-    own, shared = doubles(4, 3), torch.randn(4, 3, dtype=torch.float64)
+    local, shared = doubles(4, 3), torch.randn(4, 3, dtype=torch.float64)
     divergence, distance = [], []
-    for c, s in zip(own, shared, strict=True):
+    for c, s in zip(local, shared, strict=True):
         p_c, p_s = torch.exp(c) / torch.exp(c).sum(), torch.exp(s) / torch.exp(s).sum()
         divergence.append(sum(p_s[j] * (torch.log(p_s[j]) - torch.log(p_c[j])) for j in range(3)))
         distance.append(sum((c[j] - s[j]) ** 2 for j in range(3)))
-    agree(IntraKL().gap(own, shared), torch.stack(divergence), (own,))
-    agree(IntraMSE().gap(own, shared), torch.stack(distance), (own,))
+    agree(IntraKL().gap(local, shared), torch.stack(divergence), (local,))
+    agree(IntraMSE().gap(local, shared), torch.stack(distance), (local,))
 
 
 @pytest.fixture
@@ -107,10 +107,10 @@ def batch(graph_sets: Make) -> GraphBatch:
 def test_intra_takes_each_clients_own_graphs(unit: bool, batch: GraphBatch) -> None:
     torch.manual_seed(0)
     u, v = doubles(5, 6), doubles(5, 6)
-    found = IntraFedAvg(unit_codes=unit, tau=0.7).intra(u, v, batch)
+    loss = IntraFedAvg(unit_codes=unit, tau=0.7).intra(u, v, batch)
     a, b = (x / x.norm(dim=1, keepdim=True) if unit else x for x in (u, v))
     expected = [slow_intra(a[:2], b[:2], 0.7), torch.zeros(()), slow_intra(a[2:], b[2:], 0.7)]
-    agree(found, torch.stack([value.double() for value in expected]), (u, v))
+    agree(loss, torch.stack([value.double() for value in expected]), (u, v))
 
 
 def test_raw_codes_of_large_graphs_do_not_overflow() -> None:
@@ -124,11 +124,11 @@ def test_inter_is_averaged_over_graphs_and_in_the_variant_over_nodes(batch: Grap
     now, shared, previous = (Codes(torch.randn(n, 6), torch.randn(5, 6)) for _ in range(3))
     for method, part, places in ((FCLG(), "graphs", [0, 0, 2, 2, 2]), (FCLGH(), "nodes", owner)):
         values = slow_inter(*(getattr(c, part) for c in (now, shared, previous)), 0.5)
-        found = method.contrast(batch, now, shared, previous)
+        contrast = method.contrast(batch, now, shared, previous)
         for k in (0, 2):
             mine = [value for value, place in zip(values, places, strict=True) if place == k]
-            torch.testing.assert_close(found[k], torch.stack(mine).mean())
-        assert found[1] == 0
+            torch.testing.assert_close(contrast[k], torch.stack(mine).mean())
+        assert contrast[1] == 0
 
 
 def test_a_frozen_copy_of_the_current_model_gives_the_current_codes(graph_sets: Make, start_graphs: Start) -> None:
@@ -140,16 +140,16 @@ def test_a_frozen_copy_of_the_current_model_gives_the_current_codes(graph_sets: 
 
 
 def test_running_statistics_are_those_of_the_scored_view(graph_sets: Make, start_graphs: Start) -> None:
-    """For any diffusion the first step's statistics are the adjacency view's."""
-    found = []
+    """The first step's statistics are those of the adjacency view, for any diffusion."""
+    models = []
     for alpha in (0.2, 0.9):
         running = start_graphs(graph_sets(), "fclg", {"alpha": alpha}, local_epochs=1, batch_size=None)
         running.round(1)
-        found.append(running.simulation.client_batches[0].params)
-    statistics = [name for name in found[0] if is_statistic(name)]
-    assert all(torch.equal(found[0][name], found[1][name]) for name in statistics)
-    assert not torch.equal(found[0]["0.inner.weight"], found[1]["0.inner.weight"])
-    assert any(bool((found[0][name] != (1 if name.endswith("var") else 0)).any()) for name in statistics)
+        models.append(running.simulation.client_batches[0].params)
+    statistics = [name for name in models[0] if is_statistic(name)]
+    assert all(torch.equal(models[0][name], models[1][name]) for name in statistics)
+    assert not torch.equal(models[0]["0.inner.weight"], models[1]["0.inner.weight"])
+    assert any(bool((models[0][name] != (1 if name.endswith("var") else 0)).any()) for name in statistics)
 
 
 OFF = {"fclg": {"inter": 0}, "fclg-h": {"inter": 0}, "intra-kl": {"distillation": 0}, "intra-mse": {"distillation": 0}}

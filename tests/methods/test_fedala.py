@@ -1,4 +1,4 @@
-"""FedALA against its algorithm in slow loops, and what it becomes without weights to learn."""
+"""FedALA against its algorithm in slow loops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RATE = 0.05
 
 @pytest.mark.parametrize("threshold", [0.1, 1e-9])
 def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any], threshold: float) -> None:
-    """Three rounds, client by client: the weights by their rule with autograd by hand, then FedAvg's steps."""
+    """Three rounds per client: the weights by their rule with autograd, then FedAvg's steps."""
     world, first, eta = federation((13, 7, 10)), 15, 2.0
     params = {"threshold": threshold, "first_steps": first, "eta": eta, "share": 1.0}
     run = start(world, "fedala", params, **PLAIN, lr=RATE)
@@ -68,7 +68,7 @@ def test_the_sample_is_a_share_of_each_clients_training_nodes(federation: Make, 
     (clients,) = run.simulation.client_batches
     rows, owner = run.method._sample(clients), clients.batch.owner
     for place in range(3):
-        own = clients.batch.rows["train"][owner[clients.batch.rows["train"]] == place]
+        train_rows = clients.batch.rows["train"][owner[clients.batch.rows["train"]] == place]
         drawn = rows[owner[rows] == place]
-        assert set(drawn.tolist()) <= set(own.tolist())
-        assert len(set(drawn.tolist())) == len(drawn) == max(1, round(0.5 * len(own)))
+        assert set(drawn.tolist()) <= set(train_rows.tolist())
+        assert len(set(drawn.tolist())) == len(drawn) == max(1, round(0.5 * len(train_rows)))

@@ -1,4 +1,4 @@
-"""FedAux against its formulas in slow loops over dense matrices, and what it becomes at the ends of its parameters."""
+"""FedAux against its formulas in slow loops over dense matrices."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def normal(graph: Any) -> torch.Tensor:
 
 
 def kernel_mean(h: torch.Tensor, aux: torch.Tensor, sigma: float) -> torch.Tensor:
-    """Node by node, pair by pair."""
+    """Mean over all pairs of nodes, weighted by the kernel."""
     rows = []
-    place = [torch.dot(own, aux) / (own.norm() * aux.norm()) for own in h]
+    place = [torch.dot(row, aux) / (row.norm() * aux.norm()) for row in h]
     for s in place:
         weights = [torch.exp(-((s - t) ** 2) / sigma**2) for t in place]
-        rows.append(sum(w * own for w, own in zip(weights, h, strict=True)) / sum(weights))
+        rows.append(sum(w * row for w, row in zip(weights, h, strict=True)) / sum(weights))
     return torch.stack(rows)
 
 
@@ -41,21 +41,21 @@ def test_smoothed_values_and_gradients_equal_loops_over_pairs(federation: Make, 
     source = torch.Generator().manual_seed(3)
     h, aux = torch.randn(30, 5, generator=source), torch.randn(3, 5, generator=source)
     weight = torch.randn(30, 5, generator=source)
-    found, slow = [], []
-    for values, make in ((found, None), (slow, kernel_mean)):
-        own, vector = h.clone().requires_grad_(True), aux.clone().requires_grad_(True)
+    fast, slow = [], []
+    for values, make in ((fast, None), (slow, kernel_mean)):
+        hidden, vector = h.clone().requires_grad_(True), aux.clone().requires_grad_(True)
         if make is None:
-            out = smoothed(own, vector, batch, sigma)
+            out = smoothed(hidden, vector, batch, sigma)
         else:
-            out = torch.cat([make(part, a, sigma) for part, a in zip(own.split(batch.sizes), vector, strict=True)])
-        values += [out, *torch.autograd.grad((out * weight).sum(), [own, vector])]
-    torch.testing.assert_close(found, slow, rtol=1e-5, atol=1e-5)
+            out = torch.cat([make(part, a, sigma) for part, a in zip(hidden.split(batch.sizes), vector, strict=True)])
+        values += [out, *torch.autograd.grad((out * weight).sum(), [hidden, vector])]
+    torch.testing.assert_close(fast, slow, rtol=1e-5, atol=1e-5)
 
 
 def test_a_wide_kernel_takes_the_clients_mean(federation: Make) -> None:
     batch = collate(federation((13, 7, 10)).clients)
     h = torch.randn(30, 5, generator=torch.Generator().manual_seed(3))
-    mean = torch.cat([own.mean(0).expand_as(own) for own in batch.per_client(h)])
+    mean = torch.cat([part.mean(0).expand_as(part) for part in batch.per_client(h)])
     torch.testing.assert_close(smoothed(h, torch.ones(3, 5), batch, 1e4), mean)
 
 
@@ -91,8 +91,8 @@ def test_two_rounds_equal_a_slow_loop_over_clients(federation: Make, start: Call
             torch.testing.assert_close(run.simulation.server.state["personal"][n][k], value, rtol=1e-5, atol=1e-5)
 
 
-def test_clients_with_vectors_alike_get_each_others_models(federation: Make, start: Callable[..., Any]) -> None:
-    """The mixture of vectors that point far apart, as those of the first rounds do not."""
+def test_models_are_mixed_by_similarity_of_vectors(federation: Make, start: Callable[..., Any]) -> None:
+    """Vectors with large angles, unlike those of the first rounds."""
     run = start(federation((13, 7, 10)), "fedaux", {"scale": 3.0}, **GCN)
     source = torch.Generator().manual_seed(2)
     first = run.simulation.server.initial_model()

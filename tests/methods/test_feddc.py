@@ -1,4 +1,4 @@
-"""FedDC against its algorithm written out, and the identities it must keep."""
+"""FedDC against its algorithm in slow loops, and its identities."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GCN: dict[str, Any] = {"kinds": ["gcn"], "local_epochs": 2}
 def test_three_rounds_equal_the_algorithm(
     correction: str, sized: bool, participation: float, federation: Make, start: Start
 ) -> None:
-    """Client by client: autograd of the whole objective, plain SGD by hand, server means by hand."""
+    """Per client: autograd of the whole objective, plain SGD and server means by hand."""
     world, alpha, lr, steps = federation((13, 7, 10, 9)), 0.3, 0.2, 2
     params = {"alpha": alpha, "lr": lr, "correction": correction, "clip": None, "client_size": sized}
     train = [int(client.graph.ndata["train_mask"].sum()) for client in world.clients]  # type: ignore[union-attr]
@@ -62,14 +62,14 @@ def test_three_rounds_equal_the_algorithm(
             else:
                 v[k] = {n: v[k][n] - old_mean[n] / s[k] - moved[n] / (lr * steps) for n in w}
         if correction == "state":
-            mean = {n: sum(size * own[n] for size, own in zip(s, v, strict=True)) / 4 for n in w}
-        w = {n: sum(t[n] for t in thetas.values()) / len(chosen) + sum(own[n] for own in h) / 4 for n in w}
+            mean = {n: sum(size * state[n] for size, state in zip(s, v, strict=True)) / 4 for n in w}
+        w = {n: sum(t[n] for t in thetas.values()) / len(chosen) + sum(drift[n] for drift in h) / 4 for n in w}
         for n, value in game.simulation.server.state["model"].items():
             torch.testing.assert_close(value, w[n], rtol=1e-4, atol=1e-5)
 
 
 def test_both_corrections_agree_in_the_second_round(federation: Make, start: Start) -> None:
-    """Until then the states are the last updates."""
+    """Before that the states are the last updates."""
     one, two = (start(federation(), "feddc", {"correction": c}, **GCN) for c in ("update", "state"))
     for number in (1, 2):
         one.round(number)
@@ -80,7 +80,7 @@ def test_both_corrections_agree_in_the_second_round(federation: Make, start: Sta
 
 @pytest.mark.parametrize("correction", ["update", "state"])
 def test_it_learns_and_does_not_collapse(correction: str, federation: Make, start: Start) -> None:
-    """Sixty rounds at a high rate: the training loss of the server's model falls, and stays down."""
+    """Sixty rounds at a high rate: the training loss of the server's model falls and stays low."""
     params = {"lr": 0.5, "correction": correction}
     game = start(federation((30, 25, 20)), "feddc", params, backbone={"dropout": 0.0}, **GCN)
     clients = game.simulation.client_batches[0]

@@ -1,4 +1,4 @@
-"""FedDEP against slow loops of its encoder, its generator's loss and its classifier, and its ends."""
+"""FedDEP against slow loops of its encoder, its generator's loss and its classifier."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def begin(world: Federation, until: int = 2, **params: Any) -> Simulation:
     method = METHODS.build("feddep", SMALL | params)
     config = TrainConfig(rounds=3, local_epochs=2, **PLAIN)
     backbones = method.architecture([BACKBONES.build("gcn", {"hidden": H, "dropout": 0.0})])
-    found = Simulation(method, method.arrange(world), backbones, config, SEED)
+    simulation = Simulation(method, method.arrange(world), backbones, config, SEED)
     phase = method.phases(config)[0]
     if phase.name == GENERATOR:
-        found.round(type(phase)(phase.steps[:until], 1, scored=False, everyone=True), 1)
-    return found
+        simulation.round(type(phase)(phase.steps[:until], 1, scored=False, everyone=True), 1)
+    return simulation
 
 
 def near_of(client: Any) -> list[list[int]]:
@@ -54,12 +54,12 @@ def near_of(client: Any) -> list[list[int]]:
 
 def sage(w: Model, name: str, h: list[torch.Tensor], near: list[list[int]]) -> list[torch.Tensor]:
     """One layer, node by node."""
-    own, neighbour = w[f"{name}.weight"].chunk(2, 1)
-    found = []
-    for v, others in enumerate(near):
-        mean = sum((h[u] for u in others), torch.zeros_like(h[v])) / max(len(others), 1)
-        found.append(h[v] @ own + mean @ neighbour + w[f"{name}.bias"])
-    return found
+    self_weight, neighbour = w[f"{name}.weight"].chunk(2, 1)
+    outputs = []
+    for v, neighbours in enumerate(near):
+        mean = sum((h[u] for u in neighbours), torch.zeros_like(h[v])) / max(len(neighbours), 1)
+        outputs.append(h[v] @ self_weight + mean @ neighbour + w[f"{name}.bias"])
+    return outputs
 
 
 def slow_scores(w: Model, client: Any, mended: torch.Tensor) -> torch.Tensor:
@@ -95,49 +95,49 @@ def slow_embeddings(client: Any, k: int, epochs: int) -> torch.Tensor:
     return embedded().detach()
 
 
-def test_what_clients_tell_equals_slow_loops(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prototypes are means of the encoder's embeddings by cluster, clusters are k-means', slots are by hand."""
-    told: list[Any] = []
+def test_uploads_equal_slow_loops(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prototypes are cluster means of the encoder's embeddings, clusters are those of k-means, slots by hand."""
+    uploads: list[Any] = []
     share = FedDEP.share
-    monkeypatch.setattr(FedDEP, "share", lambda self, server, up: [told.append(up), share(self, server, up)][1])
+    monkeypatch.setattr(FedDEP, "share", lambda self, server, up: [uploads.append(up), share(self, server, up)][1])
     world, slots = federation(SIZES), 30  # more than any node's neighbours: the last slot is the node's own cluster
     begin(world, until=1, neighbours=slots, hidden_share=0.6)
     for k, client in enumerate(world.clients):
         embeddings = slow_embeddings(client, k, SMALL["encoder_epochs"])
-        prototypes, table = told[0]["prototypes"][k], told[0]["clusters"][k]
-        own = table[:, -1].tolist()
+        prototypes, table = uploads[0]["prototypes"][k], uploads[0]["clusters"][k]
+        clusters = table[:, -1].tolist()
         for c in range(K):
-            mean = torch.stack([row for row, cluster in zip(embeddings, own, strict=True) if cluster == c]).mean(0)
+            mean = torch.stack([row for row, cluster in zip(embeddings, clusters, strict=True) if cluster == c]).mean(0)
             torch.testing.assert_close(prototypes[c], mean, rtol=1e-5, atol=1e-5)
-        assert ((embeddings.unsqueeze(1) - prototypes) ** 2).sum(2).argmin(1).tolist() == own
+        assert ((embeddings.unsqueeze(1) - prototypes) ** 2).sum(2).argmin(1).tolist() == clusters
         could = client.graph.ndata["val_mask"].nonzero().squeeze(1).numpy()
         hidden = set(stream(SEED, "hidden nodes", k).choice(could, int(0.6 * len(could)), replace=False).tolist())
-        for v, others in enumerate(near_of(client)):
-            lost = [own[u] for u in others if u in hidden]
-            assert table[v].tolist() == lost + [own[v]] * (slots - len(lost))
+        for v, neighbours in enumerate(near_of(client)):
+            lost = [clusters[u] for u in neighbours if u in hidden]
+            assert table[v].tolist() == lost + [clusters[v]] * (slots - len(lost))
         assert hidden
 
 
 def turn_of(world: Federation, k: int, **params: Any) -> DeepTurn:
     run = begin(world, until=1, **params)
     (clients,), method = run.client_batches, run.method
-    told = {name: value.expand(3, *value.shape) for name, value in run._message.items()}  # type: ignore[union-attr]
+    message = {name: value.expand(3, *value.shape) for name, value in run._message.items()}  # type: ignore[union-attr]
     assert isinstance(method, FedDEP)
-    return DeepTurn(method, clients.select([k]), told)
+    return DeepTurn(method, clients.select([k]), message)
 
 
 @pytest.mark.parametrize("scale", ["mean", "sum"])
-@pytest.mark.parametrize("others", [False, True])
-def test_loss_of_the_generator_equals_slow_loops(scale: str, others: bool, federation: Make) -> None:
+@pytest.mark.parametrize("from_others", [False, True])
+def test_loss_of_the_generator_equals_slow_loops(scale: str, from_others: bool, federation: Make) -> None:
     weights = {"degree_weight": 0.7, "feature_weight": 0.5, "label_weight": 0.3}
     turn = turn_of(federation(SIZES), 1, feature_loss=scale, **weights)
     client, rows, n = turn.impaired.client, turn.rows.tolist(), len(turn.encoding)
-    if others:
+    if from_others:
         turn.learn_from_others()
         assert len(turn.targets) == 2
     missing = torch.linspace(0, 3.4, n).requires_grad_(True)
     noisy = torch.randn(n, 5).requires_grad_(True)
-    found = turn.loss(missing, noisy, None, None)
+    losses = turn.loss(missing, noisy, None, None)
     w, mended, feature = turn.params, torch.zeros(n, E), torch.zeros(())
     number = sum(F.smooth_l1_loss(missing[v], turn.impaired.missing[v].float()) for v in rows) / len(rows)
     for v in range(n):
@@ -145,62 +145,62 @@ def test_loss_of_the_generator_equals_slow_loops(scale: str, others: bool, feder
         for i in range(2):
             h = torch.relu(w[f"grow.{i}.weight"][0] @ h + w[f"grow.{i}.bias"][0])
         for p in range(min(P, round(float(missing[v].detach())))):
-            made = torch.tanh(h @ w[f"slot.{p}.weight"][0] + w[f"slot.{p}.bias"][0])
-            mended = mended + torch.eye(n)[v].unsqueeze(1) * made / P
+            generated = torch.tanh(h @ w[f"slot.{p}.weight"][0] + w[f"slot.{p}.bias"][0])
+            mended = mended + torch.eye(n)[v].unsqueeze(1) * generated / P
             if v not in rows:
                 continue
             held = min(P, int(turn.impaired.missing[v]))
-            for targets, count in [(turn.impaired.targets, held), *((own, P) for own in turn.targets)]:
-                far = [((made - targets[rows.index(v)][q]) ** 2).sum() for q in range(count)]
+            for targets, count in [(turn.impaired.targets, held), *((table, P) for table in turn.targets)]:
+                far = [((generated - targets[rows.index(v)][q]) ** 2).sum() for q in range(count)]
                 feature = feature + (torch.stack(far).min() if far else 0)
     feature = feature / (len(rows) * (P * E if scale == "mean" else 1))
     one = {name: value[0] for name, value in turn.classifier.items()}
     label = F.cross_entropy(slow_scores(one, client, mended)[rows], client.graph.ndata["label"][rows])
     expected = 0.7 * number + 0.5 * feature + 0.3 * label
-    torch.testing.assert_close(found[0], expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(losses[0], expected, rtol=1e-5, atol=1e-5)
     for leaf in (missing, noisy):
-        a, b = (torch.autograd.grad(v.sum(), leaf, retain_graph=True)[0] for v in (found, expected))
+        a, b = (torch.autograd.grad(v.sum(), leaf, retain_graph=True)[0] for v in (losses, expected))
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
-def test_of_the_others_fgen_alone_learns_and_from_slots_of_their_nodes(federation: Make) -> None:
+def test_other_clients_train_fgen_only(federation: Make) -> None:
     turn = turn_of(federation(SIZES), 0)
     before = {n: v.clone() for n, v in turn.params.items()}
     turn.learn_from_others()
     moved = {n for n, v in turn.params.items() if not torch.equal(v, before[n])}
     assert moved and moved <= set(turn.generator.shown)
     drawn = turn.drawn(turn.others[0])
-    tables = [set(own.tolist()) for own in turn.others[0]]
+    tables = [set(table.tolist()) for table in turn.others[0]]
     assert drawn.shape == (len(turn.rows), P)
-    assert all(any(set(row.tolist()) <= own for own in tables) for row in drawn)
+    assert all(any(set(row.tolist()) <= table for table in tables) for row in drawn)
 
 
 def test_two_rounds_equal_slow_loops(federation: Make) -> None:
     world = federation(SIZES)
     run = begin(world)
     (clients,), method = run.client_batches, run.method
-    mended = [own.clone() for own in clients.state["mended"]]
-    assert any(own.abs().sum() > 0 for own in mended) and set(clients.state) == {"mended"}
+    mended = [rows.clone() for rows in clients.state["mended"]]
+    assert any(rows.abs().sum() > 0 for rows in mended) and set(clients.state) == {"mended"}
     model = {n: v.clone() for n, v in run.server.initial_model().items()}
     for number in (1, 2):
         run.round(method.phases(run.server.config)[-1], number)
         trained = []
-        for own, client in zip(mended, world.clients, strict=True):
+        for rows, client in zip(mended, world.clients, strict=True):
             w, train = model, client.graph.ndata["train_mask"]  # type: ignore[union-attr]
             for _ in range(2):
                 w = {n: v.detach().requires_grad_(True) for n, v in w.items()}
-                logits = slow_scores(w, client, own)
+                logits = slow_scores(w, client, rows)
                 loss = F.cross_entropy(logits[train], client.graph.ndata["label"][train])  # type: ignore[union-attr]
                 grads = torch.autograd.grad(loss, list(w.values()))
                 w = {n: v.detach() - 0.2 * g for (n, v), g in zip(w.items(), grads, strict=True)}
             trained.append(w)
         model = {n: sum(s / sum(SIZES) * w[n] for s, w in zip(SIZES, trained, strict=True)) for n in model}  # type: ignore[misc]
-        found = method.global_model(run.server)
-        assert found is not None
+        global_model = method.global_model(run.server)
+        assert global_model is not None
         for name, value in model.items():
-            torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(global_model[name], value, rtol=1e-5, atol=1e-5)
     shown = {n: v.expand(3, *v.shape) for n, v in model.items()}
-    scores = torch.cat([slow_scores(model, c, own) for c, own in zip(world.clients, mended, strict=True)])
+    scores = torch.cat([slow_scores(model, c, rows) for c, rows in zip(world.clients, mended, strict=True)])
     torch.testing.assert_close(method.predict_own(shown, clients), scores, rtol=1e-5, atol=1e-5)
 
 
@@ -211,31 +211,31 @@ def test_without_its_maps_it_is_graphsage(federation: Make) -> None:
     one = fused.init(stream(0, "test"), D, C)
     one |= {n: torch.zeros_like(v) for n, v in one.items() if n.startswith("mend")}
     params = {n: v.expand(3, *v.shape) for n, v in one.items()}
-    found = fused.fused(params, batch, torch.randn(sum(SIZES), E)).logits
-    torch.testing.assert_close(found, GraphSAGE(**shared).forward(params, batch).logits)
+    logits = fused.fused(params, batch, torch.randn(sum(SIZES), E)).logits
+    torch.testing.assert_close(logits, GraphSAGE(**shared).forward(params, batch).logits)
 
 
-def test_alone_the_exchange_is_more_of_its_own_loss(federation: Make) -> None:
-    """One client has no others: what is made counts as in FedSage+'s loss of one client."""
+def test_exchange_of_one_client_equals_its_local_loss(federation: Make) -> None:
+    """With one client, generated embeddings count as in FedSage+'s loss."""
     run = begin(federation((20,)), until=1)
-    told = {name: value.unsqueeze(0) for name, value in run._message.items()}  # type: ignore[union-attr]
-    turn = DeepTurn(run.method, run.client_batches[0].select([0]), told)  # type: ignore[arg-type]
+    message = {name: value.unsqueeze(0) for name, value in run._message.items()}  # type: ignore[union-attr]
+    turn = DeepTurn(run.method, run.client_batches[0].select([0]), message)  # type: ignore[arg-type]
     turn.learn_from_others()
     parent = torch.arange(len(turn.rows)).repeat_interleave(2)
-    made = torch.randn(len(parent), E)
-    assert torch.equal(turn.feature_loss(made, parent), Turn.feature_loss(turn, made, parent))
+    generated = torch.randn(len(parent), E)
+    assert torch.equal(turn.feature_loss(generated, parent), Turn.feature_loss(turn, generated, parent))
 
 
 @pytest.mark.parametrize("neighbours", [0, P])
 def test_bytes(neighbours: int, federation: Make) -> None:
-    """The model at first, then what all have sent; without neighbours nothing is sent."""
+    """Down the first model and all uploads; without neighbours no upload."""
     run = begin(federation(SIZES), neighbours=neighbours)
     model = 4 * ((2 * D * H + H) + (2 * H * C + C) + (E * H + H) + (H * C + C))
     up = [(4 * K * E + 8 * n * P) if neighbours else 0 for n in SIZES]
-    told = 4 * 3 * K * E + 8 * sum(SIZES) * P + 8 * 3 if neighbours else 0
+    message_bytes = 4 * 3 * K * E + 8 * sum(SIZES) * P + 8 * 3 if neighbours else 0
     first = model if neighbours else 0
-    assert (run.upload_bytes, run.download_bytes) == (up, [first + told] * 3)
+    assert (run.upload_bytes, run.download_bytes) == (up, [first + message_bytes] * 3)
     for number in (1, 2):
         run.round(run.method.phases(run.server.config)[-1], number)
-    assert run.upload_bytes == [own + 2 * model for own in up]
-    assert run.download_bytes == [told + 2 * model] * 3
+    assert run.upload_bytes == [size + 2 * model for size in up]
+    assert run.download_bytes == [message_bytes + 2 * model] * 3

@@ -1,4 +1,4 @@
-"""FedGCN of Yao et al. against loops over the whole graph, and what it is with no hop and with all of them."""
+"""FedGCN of Yao et al. against loops over the whole graph."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ PLAIN: dict[str, Any] = {
 
 
 def neighbours(world: Federation) -> list[set[int]]:
-    """Of each node of the whole graph, itself included."""
-    found = [{v} for v in range(len(world.whole.label))]
+    """The neighbours of each node of the whole graph, and the node."""
+    near = [{v} for v in range(len(world.whole.label))]
     for u, v in zip(*(ends.tolist() for ends in world.whole.graph.edges()), strict=True):
-        found[v].add(u)
-    return found
+        near[v].add(u)
+    return near
 
 
 def slow_logits(w: dict[str, torch.Tensor], world: Federation, k: int, hops: int, layers: int) -> torch.Tensor:
-    """Client k's own nodes, one sum after the other. Sees features of all clients, as the sums of the exchange do."""
+    """The nodes of client k, sum by sum, from features of all clients."""
     near, x = neighbours(world), world.whole.feat.to_dense()
     mine = world.clients[k].graph.ndata["global_id"].tolist()
     seen = set(mine) | ({u for v in mine for u in near[v]} if hops == 2 else set())
@@ -41,7 +41,7 @@ def slow_logits(w: dict[str, torch.Tensor], world: Federation, k: int, hops: int
     everyone = set(range(len(near)))
     h = {v: mixed(v, x, everyone) @ w["0.weight"] + w["0.bias"] for v in seen}
     for i in range(1, layers):
-        rows = {v: torch.relu(own) for v, own in h.items()}
+        rows = {v: torch.relu(row) for v, row in h.items()}
         known = seen if i == 1 else set(mine)
         h = {v: mixed(v, rows, known) @ w[f"{i}.weight"] + w[f"{i}.bias"] for v in mine}
     return torch.stack([h[v] for v in mine])
@@ -69,9 +69,9 @@ def test_rounds_equal_loops_over_nodes(
                 torch.testing.assert_close(uploads[n][k], value, rtol=1e-5, atol=1e-5)
         model = {n: sum(s / sum(SIZES) * m[n] for s, m in zip(SIZES, trained, strict=True)) for n in model}
     (clients,) = run.simulation.client_batches
-    found = run.method.predict_own(run.simulation.models().expanded(3), clients)
+    scores = run.method.predict_own(run.simulation.models().expanded(3), clients)
     expected = torch.cat([slow_logits(model, world, k, hops, layers) for k in range(3)])
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_with_two_hops_clients_predict_as_on_the_whole_graph(federation: Make, start: Callable[..., Any]) -> None:
@@ -85,17 +85,17 @@ def test_with_two_hops_clients_predict_as_on_the_whole_graph(federation: Make, s
     torch.testing.assert_close(on_own, on_whole[ids], rtol=1e-4, atol=1e-5)
 
 
-def test_clients_know_the_edges_to_others_and_only_where_the_method_says_so(
-    federation: Make, start: Callable[..., Any]
-) -> None:
-    world, found = federation(SIZES), set()
+def test_only_methods_that_ask_get_edges_between_clients(federation: Make, start: Callable[..., Any]) -> None:
+    world, known_edges = federation(SIZES), set()
     owner = torch.repeat_interleave(torch.arange(3), torch.tensor(SIZES)).tolist()
     for client in with_edges_between(world).clients:
         ids = client.graph.ndata["global_id"]
-        found |= {(u, v) for u, v in zip(client.outside[1].tolist(), ids[client.outside[0]].tolist(), strict=True)}
+        known_edges |= {
+            (u, v) for u, v in zip(client.outside[1].tolist(), ids[client.outside[0]].tolist(), strict=True)
+        }
     edges = zip(*(ends.tolist() for ends in world.whole.graph.edges()), strict=True)
-    assert found == {(u, v) for u, v in edges if owner[u] != owner[v]}
-    assert found
+    assert known_edges == {(u, v) for u, v in edges if owner[u] != owner[v]}
+    assert known_edges
     for clients in start(world, "fedavg", kinds=["gcn"]).simulation.client_batches:
         assert all(member.outside is None for member in clients.members)
 
@@ -110,7 +110,7 @@ def test_overlapping_clients_are_skipped(federation: Make) -> None:
 
 @pytest.mark.parametrize("hops", [1, 2])
 def test_bytes_of_the_exchange(hops: int, federation: Make, start: Callable[..., Any]) -> None:
-    """Dense features: a row of d values for each own node and each neighbour, ids, and for two hops degrees."""
+    """Dense features: one row per node and neighbour, ids, and degrees for two hops."""
     world = federation(SIZES, sparse=False)
     simulation = start(world, "fedgcn-hops", {"hops": hops}, **PLAIN).simulation
     near = neighbours(world)

@@ -53,7 +53,7 @@ def test_losses_and_gradients(
     for value in clients.params.values():
         value.requires_grad_(True)
     out, batch, near = method.pair(clients), clients.batch, neighbours(clients.batch)
-    own, c = out.private, out.shared
+    private_pass, shared_pass = out.private, out.shared
     weak, strong = (clients.network.forward(clients.params, views[s]) for s in ("weak", "strong"))
     private, copilot = [], []
     for k in range(5):
@@ -72,25 +72,25 @@ def test_losses_and_gradients(
             return sum((-F.log_softmax(z[i], 0)[batch.label[i]] for i in over), torch.zeros(())) / len(over)
 
         private.append(
-            0.5 * ce(own.logits, train)
-            + 0.3 * average(lambda i: around(c.embedding, own.embedding, i), rows)
-            + 0.2 * average(lambda i: divergence(c.logits[i], own.logits[i]), rows)
+            0.5 * ce(private_pass.logits, train)
+            + 0.3 * average(lambda i: around(shared_pass.embedding, private_pass.embedding, i), rows)
+            + 0.2 * average(lambda i: divergence(shared_pass.logits[i], private_pass.logits[i]), rows)
             + average(lambda i: (weak.embedding[i] - strong.embedding[i]).square().sum() / 8, rows)
             + average(lambda i: divergence(weak.logits[i], strong.logits[i]), rows)
         )
         copilot.append(
-            0.5 * ce(c.logits, train)
-            + 0.3 * average(lambda i: around(own.embedding, c.embedding, i), rows)
-            + 0.2 * average(lambda i: divergence(own.logits[i], c.logits[i]), rows)
+            0.5 * ce(shared_pass.logits, train)
+            + 0.3 * average(lambda i: around(private_pass.embedding, shared_pass.embedding, i), rows)
+            + 0.2 * average(lambda i: divergence(private_pass.logits[i], shared_pass.logits[i]), rows)
         )
     mine = method.local_loss(clients)
     torch.testing.assert_close(mine, torch.stack(private) + torch.stack(copilot))
     for shared, loss in ((False, private), (True, copilot)):
         trained = [value for name, value in sorted(clients.params.items()) if name.startswith("shared.") == shared]
-        found = torch.autograd.grad(mine.sum(), trained, retain_graph=True)
+        grads = torch.autograd.grad(mine.sum(), trained, retain_graph=True)
         expected = torch.autograd.grad(torch.stack(loss).sum(), trained, retain_graph=True)
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
-        assert any(grad.abs().max() > 0 for grad in found)
+        torch.testing.assert_close(grads, expected, rtol=1e-5, atol=1e-6)
+        assert any(grad.abs().max() > 0 for grad in grads)
 
 
 def test_node_strength(federation: Make) -> None:
@@ -98,12 +98,14 @@ def test_node_strength(federation: Make) -> None:
     near = neighbours(batch)
     p = torch.randn(len(near), 4, generator=torch.Generator().manual_seed(0)).softmax(1)
     mine = node_strength(p, batch, 0.1)
-    for i, own in enumerate(near):
+    for i, linked in enumerate(near):
         top = max(p[i].tolist())
-        others = sum(p[i].tolist()) - top
-        agreement = sum(float(p[i] @ p[j] / (p[i].norm() * p[j].norm())) for j in own) / len(own) if own else 0.0
-        assert float(mine[i]) == pytest.approx(top + (top - others) / 3 - 0.1 * agreement, rel=1e-5)
-    assert any(not own for own in near)
+        rest = sum(p[i].tolist()) - top
+        agreement = (
+            sum(float(p[i] @ p[j] / (p[i].norm() * p[j].norm())) for j in linked) / len(linked) if linked else 0.0
+        )
+        assert float(mine[i]) == pytest.approx(top + (top - rest) / 3 - 0.1 * agreement, rel=1e-5)
+    assert any(not linked for linked in near)
 
 
 def test_strength_of_a_uniform_prediction_is_negative(federation: Make) -> None:
@@ -126,7 +128,7 @@ def test_aggregation_weights(federation: Make, start: Callable[..., Any]) -> Non
     assert upload["nodes"].tolist() == list(SIZES)
     weights = [(n / sum(SIZES) + s / sum(strength)) / 2 for n, s in zip(SIZES, strength, strict=True)]
     for name, value in run.simulation.server.state["model"].items():
-        mean = sum(w * own for w, own in zip(weights, upload["model"][name], strict=True))
+        mean = sum(w * params for w, params in zip(weights, upload["model"][name], strict=True))
         torch.testing.assert_close(value, mean)
 
 
@@ -145,8 +147,8 @@ def test_a_client_without_training_nodes_weighs_nothing(federation: Make, start:
     assert weights[2] == 0 and float(weights.sum()) == pytest.approx(1)
 
 
-def test_the_copilot_first(federation: Make, start: Callable[..., Any]) -> None:
-    """Two epochs of plain SGD by hand: the copilot's beside a fixed private model, then the other way round."""
+def test_copilot_trains_first(federation: Make, start: Callable[..., Any]) -> None:
+    """SGD by hand: two epochs of the copilot with a fixed private model, then two of the private model."""
     world = federation(SIZES)
     options: dict[str, Any] = {"optimiser": "sgd", "lr": 0.2, "weight_decay": 0.0, "backbone": {"dropout": 0.0}}
     params = {"smkd": False, "kama": False, "order": "copilot first"}
@@ -159,13 +161,15 @@ def test_the_copilot_first(federation: Make, start: Callable[..., Any]) -> None:
             leaf = {name: value.clone().requires_grad_(name in names) for name, value in theta.items()}
             clients.params = leaf
             out = method.pair(clients)
-            own, fixed = (out.shared.logits, out.private.logits) if shared else (out.private.logits, out.shared.logits)
+            trained, fixed = (
+                (out.shared.logits, out.private.logits) if shared else (out.private.logits, out.shared.logits)
+            )
             loss = torch.zeros(())
             for k in range(5):
                 rows = range(clients.batch.offsets[k], clients.batch.offsets[k + 1])
                 train = [i for i in rows if clients.batch.masks["train"][i]]
-                task = sum(-F.log_softmax(own[i], 0)[clients.batch.label[i]] for i in train) / len(train)
-                loss = loss + 0.6 * task + 0.4 * sum(divergence(fixed[i], own[i]) for i in rows) / len(rows)
+                task = sum(-F.log_softmax(trained[i], 0)[clients.batch.label[i]] for i in train) / len(train)
+                loss = loss + 0.6 * task + 0.4 * sum(divergence(fixed[i], trained[i]) for i in rows) / len(rows)
             grads = torch.autograd.grad(loss, [leaf[name] for name in names], allow_unused=True)
             for name, grad in zip(names, grads, strict=True):
                 theta[name] = theta[name] - (0 if grad is None else 0.2 * grad)
@@ -175,7 +179,7 @@ def test_the_copilot_first(federation: Make, start: Callable[..., Any]) -> None:
 
 
 def test_dropout_of_the_views(federation: Make, start: Callable[..., Any]) -> None:
-    """Without augmentation and dropout two views are one and teach nothing; with dropout they differ."""
+    """Two views are equal without augmentation and dropout, and differ with dropout."""
     still = {"weak_edges": 0.0, "weak_features": 0.0, "strong_edges": 0.0, "strong_features": 0.0}
     apart = {}
     for dropout in (True, False):

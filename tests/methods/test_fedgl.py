@@ -1,4 +1,4 @@
-"""FedGL on overlapping clients, against its formulas written with loops and dense matrices."""
+"""FedGL on overlapping clients against its formulas, with loops and dense matrices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GCN: dict[str, Any] = {"kinds": ["gcn"]}
 
 @pytest.fixture(scope="module")
 def overlapping(federation: Make) -> Callable[..., Federation]:
-    """Clients that each hold a number of random nodes of one graph of 40."""
+    """Clients with random nodes of one graph of 40 nodes."""
 
     def cut(sizes: tuple[int, ...] = (15, 20, 25), seed: int = 0) -> Federation:
         world = federation((40,))
@@ -45,7 +45,7 @@ def ids_of(world: Federation) -> list[list[int]]:
 
 
 def slow_fuse(world: Federation, values: dict[int, torch.Tensor], literal: bool) -> dict[int, torch.Tensor]:
-    """Eq. 11 and 13 node by node; values: what each participant reported. Other nodes are left out."""
+    """Eq. 11 and 13 for reported nodes. values: the report of each participant."""
     ids, total = ids_of(world), sum(len(ids_of(world)[k]) for k in values)
     fused: dict[int, torch.Tensor] = {}
     for node in range(40):
@@ -71,7 +71,7 @@ def slow_graph(fused: dict[int, torch.Tensor], neighbours: int) -> dict[tuple[in
 
 
 def slow_normalised(entries: dict[tuple[int, int], float]) -> dict[tuple[int, int], float]:
-    """Entry by entry a_ij / sqrt(d_i d_j), d the sums of the rows; what a node without a row would get is left out."""
+    """a_ij / sqrt(d_i d_j), where d are row sums; without columns of nodes without a row."""
     degree: dict[int, float] = {}
     for (i, _), value in entries.items():
         degree[i] = degree.get(i, 0.0) + value
@@ -79,16 +79,18 @@ def slow_normalised(entries: dict[tuple[int, int], float]) -> dict[tuple[int, in
 
 
 def slow_part(entries: dict[tuple[int, int], float], ids: list[int], form: str) -> dict[tuple[int, int], float]:
-    """What is added to A_hat of a client that holds these nodes; entries: of all nodes."""
+    """The pseudo-graph's part of A_hat for a client with these nodes. entries: of all nodes."""
     if form == "openfgl":
         every = {i for pair in entries for i in pair}
         whole = slow_normalised({**entries, **{(i, i): 1.0 for i in every}})
         return {(j, i): value for (i, j), value in whole.items() if i in ids and j in ids}
-    own = {pair: value for pair, value in entries.items() if set(pair) <= set(ids)}
+    client_entries = {pair: value for pair, value in entries.items() if set(pair) <= set(ids)}
     if form == "symmetric":
-        both = {*own, *((j, i) for i, j in own)}
-        own = {(i, j): (own.get((i, j), 0.0) + own.get((j, i), 0.0)) / 2 for i, j in both}
-    return slow_normalised(own)
+        both = {*client_entries, *((j, i) for i, j in client_entries)}
+        client_entries = {
+            (i, j): (client_entries.get((i, j), 0.0) + client_entries.get((j, i), 0.0)) / 2 for i, j in both
+        }
+    return slow_normalised(client_entries)
 
 
 def slow_propagation(
@@ -106,10 +108,10 @@ def slow_propagation(
 
 
 def found_labels(world: Federation, message: Any) -> dict[int, int]:
-    """The pseudo-labels in a download, by node id; all clients that hold a node must get the same."""
+    """The pseudo-labels in a download by node id, equal at all clients with that node."""
     labels: dict[int, int] = {}
-    for ids, own in zip(ids_of(world), message.tree["label"], strict=True):
-        for node, label in zip(ids, own.tolist(), strict=True):
+    for ids, client_labels in zip(ids_of(world), message.tree["label"], strict=True):
+        for node, label in zip(ids, client_labels.tolist(), strict=True):
             assert labels.setdefault(node, label) == label
     return {node: label for node, label in labels.items() if label >= 0}
 
@@ -135,7 +137,7 @@ def found_labels(world: Federation, message: Any) -> dict[int, int]:
     ids=lambda params: ",".join(f"{name}={value}" for name, value in params.items()) or "default",
 )
 def test_rounds_equal_slow_loops(params: dict[str, Any], overlapping: Make, start: Callable[..., Any]) -> None:
-    """Four rounds: autograd on dense matrices, SGD by hand, fusion, pseudo-labels and pseudo-graph by loops."""
+    """Four rounds by autograd on dense matrices, SGD by hand, and loops for fusion, pseudo-labels and pseudo-graph."""
     world, lr = overlapping(), 0.2
     settings = {"alpha": 0.7, "beta": 0.6, "threshold": 0.4, "neighbours": 7, **params}
     run = start(world, "fedgl", settings, optimiser="sgd", lr=lr, weight_decay=0.0, backbone={"dropout": 0.0}, **GCN)
@@ -205,10 +207,10 @@ def test_fusion_of_the_clients_that_took_part(literal: bool, overlapping: Make, 
         assert len(fused) == len(held)
         for row, node in zip(fused, held, strict=True):
             torch.testing.assert_close(row, expected.get(node, torch.zeros(3)), rtol=1e-5, atol=1e-6)
-        told = found_labels(world, run.simulation._message)
+        labels = found_labels(world, run.simulation._message)
         predictions = dict(zip(server.participants, upload["prediction"], strict=True))
-        assert told == slow_labels(slow_fuse(world, predictions, literal), 0.5)
-        assert set(told) <= set(expected)
+        assert labels == slow_labels(slow_fuse(world, predictions, literal), 0.5)
+        assert set(labels) <= set(expected)
         tree = run.simulation._message.tree  # and nodes that no client reported have no pseudo-edge
         for ids, index in zip(ids_of(world), tree["index"], strict=True):
             ends = {ids[i] for e in index.tolist() for i in divmod(e, len(ids))}
@@ -216,7 +218,7 @@ def test_fusion_of_the_clients_that_took_part(literal: bool, overlapping: Make, 
     assert len(server.participants) == 2 and len(expected) < len(held)
 
 
-def test_threshold_on_each_client_keeps_what_any_client_is_sure_of(overlapping: Make) -> None:
+def test_threshold_on_each_client_keeps_labels_certain_at_any_client(overlapping: Make) -> None:
     place = (torch.tensor([0, 1, 2]), torch.tensor([1, 2, 3]))
     server = SimpleNamespace(state={"place": place, "nodes": 4}, participants=[0, 1], weights=torch.tensor([0.5, 0.5]))
     predictions = [
@@ -272,7 +274,7 @@ def test_ablations_leave_their_part_out(
 
 
 def test_a_training_label_stays_with_the_clients_that_train_on_it(overlapping: Make, start: Callable[..., Any]) -> None:
-    """Client 0 does not train on node v, another client does: v's label changes nothing in what client 0 sends."""
+    """Client 0 does not train on node v and another client does: v's label does not change the upload of client 0."""
     world = overlapping()
     ids, masks = ids_of(world), [c.graph.ndata["train_mask"] for c in world.clients]
     shared = next(v for v in ids[0] if v in ids[1] and masks[1][ids[1].index(v)])

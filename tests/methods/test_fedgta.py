@@ -1,4 +1,4 @@
-"""FedGTA against its formulas written with loops, and the methods it must become."""
+"""FedGTA against loops from its formulas, and its reductions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def slow_profile(client: Any, logits: torch.Tensor, params: dict[str, Any]) -> t
     neighbours: list[list[int]] = [[i] for i in range(n)]
     for u, v in zip(*(ends.tolist() for ends in client.graph.edges()), strict=True):
         neighbours[v].append(u)
-    degree = [len(own) for own in neighbours]
+    degree = [len(near) for near in neighbours]
     train, label = client.graph.ndata["train_mask"].tolist(), client.graph.ndata["label"].tolist()
     hot = [[float(c == label[i]) for c in range(classes)] for i in range(n)]
     y0 = [hot[i] if train[i] else row for i, row in enumerate(logits.double().softmax(1).tolist())]
@@ -74,12 +74,12 @@ def test_profile_equals_loops(params: dict[str, Any], federation: Make, start: C
 def slow_rule(upload: dict[str, Any], similarity: float) -> dict[str, list[torch.Tensor]]:
     """The personal models, client by client."""
     q, h, clients = upload["moments"], upload["confidence"], len(upload["confidence"])
-    found: dict[str, list[torch.Tensor]] = {name: [] for name in upload["model"]}
+    models: dict[str, list[torch.Tensor]] = {name: [] for name in upload["model"]}
     for i in range(clients):
         peers = [j for j in range(clients) if float(q[i] @ q[j] / (q[i].norm() * q[j].norm())) > similarity]
         for name, value in upload["model"].items():
-            found[name].append(sum(h[j] * value[j] for j in peers) / sum(h[j] for j in peers))
-    return found
+            models[name].append(sum(h[j] * value[j] for j in peers) / sum(h[j] for j in peers))
+    return models
 
 
 def test_server_averages_peers_by_confidence(federation: Make, start: Callable[..., Any]) -> None:
@@ -93,7 +93,7 @@ def test_server_averages_peers_by_confidence(federation: Make, start: Callable[.
     assert 0.3 < ((q @ q.T) > 0.9).float().mean() < 1  # the threshold did tell clients apart
 
 
-def test_nobody_alike_is_local_and_everybody_alike_is_one_model(federation: Make, start: Callable[..., Any]) -> None:
+def test_similarity_threshold_gives_local_training_or_one_model(federation: Make, start: Callable[..., Any]) -> None:
     world = federation((13, 7, 10))
     alone, local = start(world, "fedgta", {"similarity": 0.9999999}, **GCN), start(world, "local", **GCN)
     together = start(world, "fedgta", {"similarity": -1}, **GCN)
@@ -101,15 +101,15 @@ def test_nobody_alike_is_local_and_everybody_alike_is_one_model(federation: Make
         upload = alone.round(number)
         local.round(number)
         upload_together = together.round(number)
-    own = local.simulation.client_batches[0].params
-    assert all(torch.equal(upload["model"][name], own[name]) for name in own)
+    params = local.simulation.client_batches[0].params
+    assert all(torch.equal(upload["model"][name], params[name]) for name in params)
     h = upload_together["confidence"]
     for name, value in together.simulation.server.state["personal"].items():
         mean = sum(w * v for w, v in zip(h / h.sum(), upload_together["model"][name], strict=True))
         torch.testing.assert_close(value, mean.expand_as(value), rtol=1e-5, atol=1e-6)
 
 
-def test_who_skips_a_round_finds_what_it_was_sent_last(federation: Make, start: Callable[..., Any]) -> None:
+def test_absent_clients_keep_their_last_download(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation((6, 6, 6, 6, 6)), "fedgta", participation=0.4, **GCN)
     simulation = run.simulation
     last = {name: v.expand(5, *v.shape) for name, v in simulation.server.initial_model().items()}

@@ -1,4 +1,4 @@
-"""FedIIH against slow loops of its routing, training, statistics and mixture, and what it is at ends of its range."""
+"""FedIIH against slow loops of its routing, training, statistics and mixture."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def unit(v: torch.Tensor) -> torch.Tensor:
 
 
 def routed(rows: list[list[torch.Tensor]], near: list[list[int]], times: int) -> list[list[torch.Tensor]]:
-    """rows[node][factor]; factor by factor, neighbour by neighbour."""
-    x = [[unit(v) for v in own] for own in rows]
+    """Route rows[node][factor] neighbour by neighbour."""
+    x = [[unit(v) for v in node] for node in rows]
     u = x
     for _ in range(times):
-        found = []
+        updated = []
         for i in range(len(x)):
             total = list(x[i])
             for j in near[i]:
                 likely = torch.stack([x[j][m] @ u[i][m] for m in range(len(total))]).softmax(0)
                 total = [t + likely[m] * x[j][m] for m, t in enumerate(total)]
-            found.append([unit(t) for t in total])
-        u = found
+            updated.append([unit(t) for t in total])
+        u = updated
     return u
 
 
@@ -47,12 +47,12 @@ def hidden(w: Model, client: Any, factors: int, layers: int, times: int) -> tupl
         near[v].append(u)
     rows = [[F.leaky_relu(row @ w[f"{m}.weight"] + w[f"{m}.bias"]) for m in range(factors)] for row in x]
     for _ in range(layers):
-        rows = [[F.leaky_relu(v) for v in own] for own in routed(rows, near, times)]
+        rows = [[F.leaky_relu(v) for v in node] for node in routed(rows, near, times)]
     return rows, near
 
 
 def logits(w: Model, rows: list[Any]) -> torch.Tensor:
-    return torch.stack([sum(v @ w[f"head.{m}.weight"] for m, v in enumerate(own)) + w["head.bias"] for own in rows])
+    return torch.stack([sum(v @ w[f"head.{m}.weight"] for m, v in enumerate(node)) + w["head.bias"] for node in rows])
 
 
 def kl(mu: torch.Tensor, var: torch.Tensor, mu0: torch.Tensor, var0: torch.Tensor) -> torch.Tensor:
@@ -77,13 +77,13 @@ def test_two_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]
                 w = {n: v.detach() - 0.2 * g for (n, v), g in zip(w.items(), grads, strict=True)}
             rows, near = hidden(w, client, factors, layers, times)
             for _ in range(2):
-                rows = [[F.leaky_relu(v) for v in own] for own in routed(rows, near, times)]
-            own = torch.stack([torch.stack([row[m] for row in rows]).mean(0) for m in range(factors)])
+                rows = [[F.leaky_relu(v) for v in node] for node in routed(rows, near, times)]
+            mean = torch.stack([torch.stack([row[m] for row in rows]).mean(0) for m in range(factors)])
             for n, value in w.items():
                 torch.testing.assert_close(uploads["model"][n][k], value, rtol=1e-5, atol=1e-5)
-            torch.testing.assert_close(uploads["mean"][k], own, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(uploads["mean"][k], mean, rtol=1e-5, atol=1e-5)
             trained.append(w)
-            latent.append(own.double())
+            latent.append(mean.double())
         received = []
         for i in range(3):
             mixed = {"head.bias": sum(t["head.bias"] for t in trained) / 3}
@@ -101,27 +101,27 @@ def test_two_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]
             torch.testing.assert_close(run.simulation.server.state["personal"][n][k], value, rtol=1e-5, atol=1e-5)
 
 
-def test_factors_are_mixed_apart(federation: Make, start: Callable[..., Any]) -> None:
-    """Clients 0 and 1 have factor 0 in common, clients 1 and 2 factor 1: far apart otherwise, none gets another's."""
+def test_factors_are_mixed_separately(federation: Make, start: Callable[..., Any]) -> None:
+    """Clients 0 and 1 share factor 0, clients 1 and 2 share factor 1; all other factors are distant."""
     run = start(federation(SIZES), "fediih", {"scale": 50.0}, **GCN)
     source = torch.Generator().manual_seed(2)
     models = {n: torch.randn(3, *v.shape, generator=source) for n, v in run.simulation.server.initial_model().items()}
     means = torch.zeros(3, 2, H)
     means[2, 0], means[0, 1] = 3.0, -3.0
     run.method.server(run.simulation.server, {"model": models, "mean": means})
-    found = run.simulation.server.state["personal"]
+    personal = run.simulation.server.state["personal"]
     for n, first, second in (
         ("0.weight", (0, 1), (0, 1)),
         ("1.weight", (0,), (1, 2)),
         ("head.0.weight", (0, 1), (0, 1)),
     ):
-        torch.testing.assert_close(found[n][0], models[n][list(first)].mean(0), rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(found[n][1], models[n][list(second)].mean(0), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(found["head.bias"], models["head.bias"].mean(0).expand(3, -1))
+        torch.testing.assert_close(personal[n][0], models[n][list(first)].mean(0), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(personal[n][1], models[n][list(second)].mean(0), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(personal["head.bias"], models["head.bias"].mean(0).expand(3, -1))
 
 
-def test_of_one_factor_the_routing_is_a_normalised_sum(federation: Make, start: Callable[..., Any]) -> None:
-    """Neighbours have nothing to choose: A + I times unit rows, and as often as one likes."""
+def test_routing_of_one_factor_is_a_normalised_sum(federation: Make, start: Callable[..., Any]) -> None:
+    """Any number of routings multiplies unit rows by A + I once."""
     run = start(federation(SIZES), "fediih", {"factors": 1, "routings": 5}, **GCN)
     (clients,) = run.simulation.client_batches
     rows = torch.randn(30, H, generator=torch.Generator().manual_seed(1))
@@ -129,5 +129,5 @@ def test_of_one_factor_the_routing_is_a_normalised_sum(federation: Make, start: 
     a = torch.eye(30)
     u, v = graph.edges()
     a[v, u] = 1
-    found = clients.network.backbones[0].route(rows, clients.batch)
-    torch.testing.assert_close(found, F.normalize(a @ F.normalize(rows, dim=1), dim=1), rtol=1e-5, atol=1e-6)
+    outputs = clients.network.backbones[0].route(rows, clients.batch)
+    torch.testing.assert_close(outputs, F.normalize(a @ F.normalize(rows, dim=1), dim=1), rtol=1e-5, atol=1e-6)

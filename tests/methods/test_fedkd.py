@@ -1,4 +1,4 @@
-"""FedKD: losses and separate gradients, rank choice, compressed messages, and late clients."""
+"""FedKD: losses and separate gradients, rank choice, compressed messages, late clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def divergence(teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("nodes", ["train", "all"])
 def test_losses_and_gradients(nodes: str, federation: Make, start: Callable[..., Any]) -> None:
-    """L_t for the teacher, L_s for the student, and either for W_h, whose term is in both."""
+    """L_t for the teacher, L_s for the student, and both for W_h."""
     run = start(federation(SIZES), "fedkd", {"nodes": nodes}, backbone={"dropout": 0})
     run.round(1)
     clients = run.simulation.client_batches[0]
@@ -50,9 +50,9 @@ def test_losses_and_gradients(nodes: str, federation: Make, start: Callable[...,
     of_teacher = [v for n, v in sorted(clients.params.items()) if not n.startswith(("shared.", "match."))]
     of_student = [v for n, v in sorted(clients.params.items()) if n.startswith("shared.")]
     for params, slow in ((of_teacher, teacher), (of_student, student), ([match], teacher), ([match], student)):
-        found = torch.autograd.grad(loss, params, retain_graph=True)
-        torch.testing.assert_close(found, torch.autograd.grad(torch.stack(slow).sum(), params, retain_graph=True))
-        assert any(grad.abs().max() > 0 for grad in found)
+        grads = torch.autograd.grad(loss, params, retain_graph=True)
+        torch.testing.assert_close(grads, torch.autograd.grad(torch.stack(slow).sum(), params, retain_graph=True))
+        assert any(grad.abs().max() > 0 for grad in grads)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_losses_and_gradients(nodes: str, federation: Make, start: Callable[...,
         ([4.0, 3.0], 0.5, 1),  # 16 of 25
         ([2.0, 1.0, 1.0], 0.66, 1),  # 4 of 6
         ([2.0, 1.0, 1.0], 0.67, 2),
-        ([1.0, 1.0], 0.95, 2),  # the last one alone holds half: rank 0 in the released code
+        ([1.0, 1.0], 0.95, 2),  # the last value has half of the energy: rank 0 in the released code
         ([1.0], 0.95, 1),
         ([2.0, 1.0], 1.0, 2),
         ([0.0, 0.0], 0.95, 1),
@@ -87,7 +87,7 @@ def test_factors_are_the_best_approximation_that_fits() -> None:
 
 
 def scalars(update: dict[str, np.ndarray], energy: float) -> int:
-    """Scalars that an update weighs: min(r (m + n + 1), m n) a matrix, by NumPy's singular values, and its vectors."""
+    """Scalars of an update: min(r (m + n + 1), m n) per matrix, by NumPy's singular values, and its vectors."""
     total = 0
     for value in update.values():
         if value.ndim == 1:
@@ -100,7 +100,7 @@ def scalars(update: dict[str, np.ndarray], energy: float) -> int:
 
 
 def test_exchange_of_compressed_updates(federation: Make, start: Callable[..., Any]) -> None:
-    """Three rounds by hand: every client's update, cut by energy, their mean, cut again, added by everyone."""
+    """Three rounds by hand: clients truncate updates by energy, the server truncates their mean, all add it."""
     run = start(federation(SIZES), "fedkd", {"start": 0.6, "end": 0.9}, rounds=3)
     server, clients = run.simulation.server, run.simulation.client_batches[0]
 
@@ -121,10 +121,10 @@ def test_exchange_of_compressed_updates(federation: Make, start: Callable[..., A
         run.round(number)
         assert run.simulation.download_bytes == [b + 4 * down for b in before[1]]
         after = {n.removeprefix("shared."): v for n, v in clients.params.items() if n.startswith("shared.")}
-        own = [{name: after[name][k] - model[name] for name in model} for k in range(5)]
-        sent = [scalars({n: v.numpy() for n, v in update.items()}, energy) for update in own]
+        updates = [{name: after[name][k] - model[name] for name in model} for k in range(5)]
+        sent = [scalars({n: v.numpy() for n, v in update.items()}, energy) for update in updates]
         assert run.simulation.upload_bytes == [b + 4 * n for b, n in zip(before[0], sent, strict=True)]
-        mean = {n: sum(cut(update[n], energy) for update in own) / 5 for n in model}
+        mean = {n: sum(cut(update[n], energy) for update in updates) / 5 for n in model}
         down = scalars({n: v.numpy() for n, v in mean.items()}, energy)
         model = {n: model[n] + cut(mean[n], energy) for n in model}
         torch.testing.assert_close(server.state["model"], model)
@@ -132,7 +132,7 @@ def test_exchange_of_compressed_updates(federation: Make, start: Callable[..., A
 
 
 def test_late_clients_get_the_whole_student(federation: Make, start: Callable[..., Any]) -> None:
-    """A participant starts a round from the server's model, also after rounds that it missed."""
+    """A participant starts from the server's model, also after missed rounds."""
     run = start(federation(SIZES), "fedkd", participation=0.5)
     begun: set[int] = set()
     for number in range(1, 9):
@@ -149,4 +149,4 @@ def test_a_client_without_training_nodes_stays_finite(federation: Make, start: C
     run = start(federation(SIZES, without_train=(1,)), "fedkd", {"nodes": "all"})
     for number in (1, 2):
         run.round(number)
-    assert all(torch.isfinite(own).all() for own in run.holdings())
+    assert all(torch.isfinite(vector).all() for vector in run.client_vectors())

@@ -33,10 +33,10 @@ def exchange_of(
 
 
 def different(clients: int) -> Params:
-    """Parameters of their own for every client, biases and all."""
-    own = [initial(BACKBONES.build("gcn", {"hidden": H}), k, D, C, TYPES) for k in range(clients)]
+    """Different parameters per client, biases included."""
+    draws = [initial(BACKBONES.build("gcn", {"hidden": H}), k, D, C, TYPES) for k in range(clients)]
     torch.manual_seed(0)
-    return {n: torch.stack([o[n] for o in own]) + 0.1 * torch.randn(clients, *own[0][n].shape) for n in own[0]}
+    return {n: torch.stack([o[n] for o in draws]) + 0.1 * torch.randn(clients, *draws[0][n].shape) for n in draws[0]}
 
 
 def codes_of(client: NodeClient, projected: torch.Tensor) -> list[tuple[int, int, torch.Tensor]]:
@@ -52,7 +52,7 @@ def test_types_and_centroids(federation: Make) -> None:
     projected, centroids = torch.randn(len(batch.label), H), torch.randn(3, TYPES, 2 * H)
     projected[batch.offsets[2] :] = projected[batch.offsets[2] :].abs()
     centroids[2] = centroids[2].abs()
-    centroids[2, 1] *= -1  # the farthest from every code: no edge takes it, and it stays
+    centroids[2, 1] *= -1  # farthest from all codes: no edge takes it, so it stays
     pairs = Pairs(batch)
     types = pairs.assign(projected, centroids)
     means = pairs.means(projected, types, centroids)
@@ -60,15 +60,15 @@ def test_types_and_centroids(federation: Make) -> None:
         pairs.codes(projected),
         torch.stack([
             code
-            for client, own in zip(world.clients, projected.split(batch.sizes), strict=True)
-            for _, _, code in codes_of(client, own)  # type: ignore[arg-type]
+            for client, rows in zip(world.clients, projected.split(batch.sizes), strict=True)
+            for _, _, code in codes_of(client, rows)  # type: ignore[arg-type]
         ]),
     )  # fmt: skip
-    for k, (client, own) in enumerate(zip(world.clients, projected.split(batch.sizes), strict=True)):
+    for k, (client, rows) in enumerate(zip(world.clients, projected.split(batch.sizes), strict=True)):
         assert isinstance(client, NodeClient)
         members: list[list[torch.Tensor]] = [[] for _ in range(TYPES)]
         chosen = []
-        for _, _, code in codes_of(client, own):
+        for _, _, code in codes_of(client, rows):
             cosines = [float(F.cosine_similarity(code, c, dim=0)) for c in centroids[k]]
             chosen.append(cosines.index(max(cosines)))
             members[chosen[-1]].append(code)
@@ -80,7 +80,7 @@ def test_types_and_centroids(federation: Make) -> None:
 
 
 def test_model_against_dgl(federation: Make) -> None:
-    """Outputs and gradients of every client's channels: DGL's GraphConv on the subgraph of the edges of each type."""
+    """Outputs and gradients of the channels: DGL's GraphConv on the subgraph of each edge type."""
     world, backbone = federation(), BACKBONES.build("gcn", {"hidden": H})
     batch = collate(list(world.clients))  # type: ignore[arg-type]
     params = {name: value.requires_grad_(True) for name, value in different(3).items()}
@@ -100,10 +100,10 @@ def test_model_against_dgl(federation: Make) -> None:
     for k, client in enumerate(world.clients):
         assert isinstance(client, NodeClient)
         one = {name: value[k].detach().clone().requires_grad_(True) for name, value in params.items()}
-        own = client.feat.to_dense() @ one["first.weight"] + one["first.bias"]
-        out = torch.zeros(len(own), H)
+        projected = client.feat.to_dense() @ one["first.weight"] + one["first.bias"]
+        out = torch.zeros(len(projected), H)
         kind = {}
-        for (u, v, _), t in zip(codes_of(client, own), types.split(pairs.counts)[k].tolist(), strict=True):
+        for (u, v, _), t in zip(codes_of(client, projected), types.split(pairs.counts)[k].tolist(), strict=True):
             kind[u, v] = kind[v, u] = t
         edges = list(zip(*(e.tolist() for e in client.graph.edges()), strict=True))
         for c in range(TYPES):
@@ -111,7 +111,7 @@ def test_model_against_dgl(federation: Make) -> None:
             sub = dgl.edge_subgraph(client.graph, chosen)
             nodes = sub.ndata[dgl.NID]
             assert int(counts[k, c]) == int(client.graph.ndata["train_mask"][nodes].sum())
-            h = own[nodes] @ one["channel.weight"][c] + one["channel.bias"][c]
+            h = projected[nodes] @ one["channel.weight"][c] + one["channel.bias"][c]
             for i in range(2):
                 conv = dgl.nn.GraphConv(H, H, norm="both", weight=False, bias=False)
                 weight, bias = one[f"channel.{i}.weight"][c], one[f"channel.{i}.bias"][c]
@@ -125,18 +125,18 @@ def test_model_against_dgl(federation: Make) -> None:
 
 
 def test_matching_is_greedy_and_has_the_right_axes() -> None:
-    """On well separated centroids greedy is the permutation itself; also where that is not its own inverse."""
+    """Greedy matching of well separated centroids gives the permutation, also if its inverse differs."""
     torch.manual_seed(2)
     centres = torch.eye(4, 8)
     for order in permutations(range(4)):
-        own = centres[list(order)] + 0.05 * torch.randn(4, 8)
-        assert matching(centres, own).tolist() == list(order)
-    # The best pair goes first, even where another assignment has the larger sum.
+        centroids = centres[list(order)] + 0.05 * torch.randn(4, 8)
+        assert matching(centres, centroids).tolist() == list(order)
+    # The best pair is matched first, also if another assignment has a larger sum.
     centres = torch.tensor([[1.0, 0.0], [0.8, 0.6]])
-    own = torch.tensor([[0.96, 0.28], [0.0, 1.0]])
-    similar = F.cosine_similarity(centres.unsqueeze(1), own.unsqueeze(0), dim=2)
+    centroids = torch.tensor([[0.96, 0.28], [0.0, 1.0]])
+    similar = F.cosine_similarity(centres.unsqueeze(1), centroids.unsqueeze(0), dim=2)
     best = divmod(int(similar.argmax()), 2)
-    assert matching(centres, own)[best[1]] == best[0]
+    assert matching(centres, centroids)[best[1]] == best[0]
 
 
 def test_server_rule(federation: Make) -> None:
@@ -165,7 +165,7 @@ def test_server_rule(federation: Make) -> None:
         for name in (n for n in new if n.startswith("channel.")):
             mean = sum(models[name][k, c] for k, c in trained) / len(trained) if trained else old[name][group]
             torch.testing.assert_close(new[name][group], mean)
-    for k, order in enumerate(orders):  # every client gets the channels in its own order
+    for k, order in enumerate(orders):  # each client gets the channels in its order
         for name, value in download.tree["model"].items():
             typed = name.startswith("channel.") or name == "centroids"
             torch.testing.assert_close(value[k], new[name][list(order)] if typed else new[name])
@@ -181,12 +181,12 @@ def test_server_rule(federation: Make) -> None:
 def test_a_group_without_members_stays() -> None:
     values, old = torch.arange(12.0).view(2, 3, 2), torch.full((3, 2), -1.0)
     group, member = torch.tensor([[0, 1, 2], [1, 0, 2]]), torch.tensor([[True, True, False], [False, True, False]])
-    found = group_mean(values, group, member, old)
-    torch.testing.assert_close(found, torch.stack([(values[0, 0] + values[1, 1]) / 2, values[0, 1], old[2]]))
+    means = group_mean(values, group, member, old)
+    torch.testing.assert_close(means, torch.stack([(values[0, 0] + values[1, 1]) / 2, values[0, 1], old[2]]))
 
 
 def test_with_one_type_it_is_fedavg_of_one_channel(federation: Make) -> None:
-    """One type takes every edge, so nothing depends on centroids: a loop over clients with DGL's modules agrees."""
+    """With one type the result does not depend on centroids. Loop over clients with DGL's modules."""
     world = federation()
     simulation = exchange_of(world, params={"types": 1}, optimiser="sgd", lr=0.2, weight_decay=0.0)
     theta = {name: value.clone() for name, value in simulation.server.state["model"].items()}
@@ -223,17 +223,17 @@ def test_with_one_type_it_is_fedavg_of_one_channel(federation: Make) -> None:
 
 
 def test_first_centroids_are_those_of_k_means(federation: Make) -> None:
-    """k-means of a client's own codes, the same in any client batch; zeros where there are too few edges."""
+    """k-means of the client's codes, equal in any client batch; zeros if there are too few edges."""
     world = federation((20, 2, 16))
-    found = []
+    centroids = []
     for size in (3, 1):
         method = METHODS.build("fedlit", {"types": TYPES})
         simulation = Simulation(
             method, method.arrange(world), [BACKBONES.build("gcn", {"hidden": H})], TrainConfig(), 5, size
         )
-        found.append(torch.cat([method._first_centroids(c) for c in simulation.client_batches]))  # type: ignore[attr-defined]
-    torch.testing.assert_close(found[0], found[1])
+        centroids.append(torch.cat([method._first_centroids(c) for c in simulation.client_batches]))  # type: ignore[attr-defined]
+    torch.testing.assert_close(centroids[0], centroids[1])
     edges = [c.graph.num_edges() // 2 for c in world.clients]  # type: ignore[union-attr]
     assert edges[1] < TYPES
-    for own, count in zip(found[0], edges, strict=True):
-        assert int(own.any(1).sum()) == min(TYPES, count)
+    for client_centroids, count in zip(centroids[0], edges, strict=True):
+        assert int(client_centroids.any(1).sum()) == min(TYPES, count)

@@ -1,4 +1,4 @@
-"""FedLoG against slow loops of its generator, its losses and its server, and its ends."""
+"""FedLoG against slow loops of its generator, losses and server."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def near_of(client: Any) -> list[list[int]]:
 def sage(w: Model, h: list[torch.Tensor], near: list[list[int]]) -> torch.Tensor:
     """(n, h) two layers, node by node."""
     for i in range(2):
-        own, neighbour = w[f"{i}.weight"].chunk(2, 1)
+        self_weight, neighbour = w[f"{i}.weight"].chunk(2, 1)
         mean = [sum((h[u] for u in o), torch.zeros_like(h[0])) / max(len(o), 1) for o in near]
-        z = [a @ own + b @ neighbour + w[f"{i}.bias"] for a, b in zip(h, mean, strict=True)]
+        z = [a @ self_weight + b @ neighbour + w[f"{i}.bias"] for a, b in zip(h, mean, strict=True)]
         h = z if i else [torch.relu(row) for row in z]
     return torch.stack(h)
 
@@ -44,20 +44,20 @@ def pair(w: Model, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def likely(w: Model, z: torch.Tensor) -> list[torch.Tensor]:
     """(C,) log-probabilities of both kinds for one embedding."""
-    found = []
+    log_probs = []
     for kind in ("head", "tail"):
         q = (z - z.mean()) / (z.var(unbiased=False) + 1e-5) ** 0.5 * w[f"norm.{kind}.scale"] + w[f"norm.{kind}.shift"]
         nodes = [sage(w, [x], [[0]])[0] for x in w[f"condensed.{kind}"]]
         far = [((q - sum(nodes[c * S : c * S + S]) / S) ** 2).sum() for c in range(C)]
-        found.append(F.log_softmax(-torch.stack(far), 0))
-    return found
+        log_probs.append(F.log_softmax(-torch.stack(far), 0))
+    return log_probs
 
 
 def alpha_of(degree: int, threshold: int = 3) -> float:
     return float(1 / (1 + np.exp(-(degree - (threshold + 1)))))
 
 
-def made(g: Model, x: torch.Tensor) -> torch.Tensor:
+def generated(g: Model, x: torch.Tensor) -> torch.Tensor:
     for i in range(2):
         x = torch.relu(x @ g[f"{i}.weight"] + g[f"{i}.bias"])
     return torch.tanh(x @ g["2.weight"] + g["2.bias"])
@@ -73,18 +73,18 @@ def slow_generator(client: Any, k: int, g: Model, epochs: int) -> Model:
         loss = torch.zeros(())
         for v in train:
             mean = sum((x[u] for u in near[v]), torch.zeros(D)) / max(len(near[v]), 1)
-            loss = loss + ((made(g, x[v]) - mean) ** 2).mean() / len(train)
+            loss = loss + ((generated(g, x[v]) - mean) ** 2).mean() / len(train)
         source = torch.Generator().manual_seed(int(draws.integers(2**63)))
         w: Model = {}
         for i, (n_in, n_out) in enumerate(((D, 2 * H), (2 * H, H))):
-            own = GraphSAGE().init_layer(n_in, n_out, source, hidden=True)
-            w |= {f"{i}.{n}": v.requires_grad_(True) for n, v in own.items()}
+            layer = GraphSAGE().init_layer(n_in, n_out, source, hidden=True)
+            w |= {f"{i}.{n}": v.requires_grad_(True) for n, v in layer.items()}
         bound = (6 / (H + C)) ** 0.5
         head = torch.Generator().manual_seed(int(draws.integers(2**63)))
         matrix = torch.empty(H, C).uniform_(-bound, bound, generator=head)
         scores = sage(w, list(x), near) @ matrix
         wanted = torch.autograd.grad(F.cross_entropy(scores[train], label[train]), list(w.values()))
-        scores = torch.stack([pair(w, x[v], made(g, x[v])) for v in train]) @ matrix
+        scores = torch.stack([pair(w, x[v], generated(g, x[v])) for v in train]) @ matrix
         got = torch.autograd.grad(F.cross_entropy(scores, label[train]), list(w.values()), create_graph=True)
         for a, b in zip(got, wanted, strict=True):
             loss = loss + 0.05 * ((a - b) ** 2).mean()
@@ -96,19 +96,19 @@ def slow_generator(client: Any, k: int, g: Model, epochs: int) -> Model:
 
 def first_generator() -> Model:
     source = torch.Generator().manual_seed(int(stream(SEED, "neighbours").integers(2**63)))
-    found = {}
+    params = {}
     for i, (n_in, n_out) in enumerate(((D, 256), (256, 512), (512, D))):
         for name, shape in (("weight", (n_in, n_out)), ("bias", (n_out,))):
-            found[f"{i}.{name}"] = torch.empty(shape).uniform_(-(n_in**-0.5), n_in**-0.5, generator=source)
-    return found
+            params[f"{i}.{name}"] = torch.empty(shape).uniform_(-(n_in**-0.5), n_in**-0.5, generator=source)
+    return params
 
 
 def shares_of(world: Federation) -> torch.Tensor:
-    """(K, C) of each class, over clients."""
+    """(K, C) shares of each class over clients."""
     rows = []
     for client in world.clients:
-        own = client.graph.ndata["label"][client.graph.ndata["train_mask"]].tolist()  # type: ignore[union-attr]
-        rows.append([own.count(c) / len(own) for c in range(C)])
+        labels = client.graph.ndata["label"][client.graph.ndata["train_mask"]].tolist()  # type: ignore[union-attr]
+        rows.append([labels.count(c) / len(labels) for c in range(C)])
     share = torch.tensor(rows)
     return torch.stack([column / column.sum() if column.sum() else column + 1 / 3 for column in share.T]).T
 
@@ -116,20 +116,20 @@ def shares_of(world: Federation) -> torch.Tensor:
 def test_generators_equal_slow_loops(federation: Make, start: Callable[..., Any]) -> None:
     world = federation(SIZES)
     run = start(world, "fedlog", SMALL, **PLAIN)
-    found = run.simulation.client_batches[0].state["generators"][0].generators
-    own = [slow_generator(client, k, first_generator(), 3) for k, client in enumerate(world.clients)]
+    generators = run.simulation.client_batches[0].state["generators"][0].generators
+    client_generators = [slow_generator(client, k, first_generator(), 3) for k, client in enumerate(world.clients)]
     share = shares_of(world)
     x = world.clients[0].feat.to_dense()  # type: ignore[union-attr]
     for c in range(C):
-        expected = {name: sum(share[k, c] * own[k][name] for k in range(3)) for name in found}
-        one = {name: value[c] for name, value in found.items()}
-        torch.testing.assert_close(fedlog.neighbour(one, x), made(expected, x), rtol=1e-5, atol=1e-5)
+        expected = {name: sum(share[k, c] * client_generators[k][name] for k in range(3)) for name in generators}
+        one = {name: value[c] for name, value in generators.items()}
+        torch.testing.assert_close(fedlog.neighbour(one, x), generated(expected, x), rtol=1e-5, atol=1e-5)
         for name, value in expected.items():  # Adam turns the rounding of gradients near 0 into parts of its step, 0.01
             torch.testing.assert_close(one[name], value, rtol=1e-4, atol=1e-4)
 
 
 def slow_loss(w: Model, client: Any, held: Model, points: torch.Tensor | None, pull: list[float]) -> Any:
-    """A client's loss, and the share of each class's global nodes that are right."""
+    """A client's loss, and the share of correct global nodes per class."""
     z, near = sage(w, list(client.feat.to_dense()), near_of(client)), near_of(client)
     train = client.graph.ndata["train_mask"].nonzero().squeeze(1).tolist()
     loss = 0.3 * (w["condensed.head"].norm() + w["condensed.tail"].norm()) / 2
@@ -144,7 +144,7 @@ def slow_loss(w: Model, client: Any, held: Model, points: torch.Tensor | None, p
             hits = 0
             for x in points[c]:
                 x = x + pull[c] * (mean - x)
-                beside = made({n: v[c] for n, v in held.items()}, x)
+                beside = generated({n: v[c] for n, v in held.items()}, x)
                 head, tail = likely(w, pair(w, x, beside))
                 loss = loss - (head[c] + tail[c]) / 2 / (C * S)
                 hits += int((head + tail).argmax()) == c
@@ -210,16 +210,16 @@ def test_without_global_nodes_generators_do_not_matter(federation: Make, start: 
 
 
 def test_nodes_are_weighted_by_their_degree(federation: Make, start: Callable[..., Any]) -> None:
-    """With equal kinds the threshold does not matter; with different ones it does."""
-    world, found = federation(SIZES), []
+    """The threshold has an effect only if head and tail nodes differ."""
+    world, scores = federation(SIZES), []
     for threshold in (0, 100):
         run = start(world, "fedlog", {**SMALL, "threshold": threshold}, **PLAIN)
         (clients,) = run.simulation.client_batches
-        alike = {n: v.clone() for n, v in clients.params.items()}
-        alike["condensed.tail"] = alike["condensed.head"]
-        found.append([run.method.predict_own(own, clients) for own in (alike, clients.params)])
-    torch.testing.assert_close(found[0][0], found[1][0])
-    assert not torch.allclose(found[0][1], found[1][1])
+        equal = {n: v.clone() for n, v in clients.params.items()}
+        equal["condensed.tail"] = equal["condensed.head"]
+        scores.append([run.method.predict_own(params, clients) for params in (equal, clients.params)])
+    torch.testing.assert_close(scores[0][0], scores[1][0])
+    assert not torch.allclose(scores[0][1], scores[1][1])
 
 
 def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
@@ -234,7 +234,7 @@ def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
     assert run.simulation.download_bytes == [4 * (C * generator + 2 * model + C * S * D)] * 3
 
 
-def test_a_class_that_no_client_has_is_shared_alike(federation: Make, start: Callable[..., Any]) -> None:
+def test_a_class_that_no_client_has_is_shared_equally(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(SIZES), "fedlog", SMALL, **PLAIN)
     zeros = {"generator": {"0.weight": torch.eye(3)[:, :, None]}, "classes": torch.tensor([[1.0, 0, 0]] * 3)}
     server = run.simulation.server

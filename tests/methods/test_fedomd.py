@@ -1,4 +1,4 @@
-"""FedOMD: pooled moments, the moment distance, a whole round against slow loops, identities, messages."""
+"""FedOMD against slow loops: pooled moments, moment distance, rounds, and its reductions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def exchange_of(
     clients_per_batch: int | None = None,
     **config: Any,
 ) -> Simulation:
-    """After two rounds of a model of width 8."""
+    """A simulation after two rounds of a model of width 8."""
     method = METHODS.build(name, params)
     settings = method.protocol(TrainConfig(**{"rounds": 2, "local_epochs": 2, **config}))
     dropout = settings.optimiser == "adam"
@@ -56,10 +56,10 @@ def slow_norm(gap: torch.Tensor, norm: str) -> torch.Tensor:
 def slow_distance(
     z: torch.Tensor, mean: torch.Tensor, moments: list[torch.Tensor], span: float, norm: str = "l2"
 ) -> torch.Tensor:
-    """One layer, one client: 1/s ||E(Z) - M|| + sum_j 1/s^j ||C_j - S_j||, C about the client's own mean."""
-    own = sum(z) / len(z)
-    total = slow_norm(own - mean, norm) / span
-    for j, (c, s) in enumerate(zip(client_moments(z, own), moments, strict=True), start=2):
+    """One layer, one client: 1/s ||E(Z) - M|| + sum_j 1/s^j ||C_j - S_j||, C about the client's mean."""
+    client_mean = sum(z) / len(z)
+    total = slow_norm(client_mean - mean, norm) / span
+    for j, (c, s) in enumerate(zip(client_moments(z, client_mean), moments, strict=True), start=2):
         total = total + slow_norm(c - s, norm) / span**j
     return total
 
@@ -76,15 +76,15 @@ def test_pooled_moments_are_those_of_all_rows_together() -> None:
 def test_client_moments_and_their_gradient() -> None:
     z = torch.randn(20, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     sizes = (13, 0, 7)
-    found = central_moments(z, sizes, 5)
-    rows = [own for own in z.split(sizes) if len(own)]
+    moments = central_moments(z, sizes, 5)
+    rows = [part for part in z.split(sizes) if len(part)]
     expected = torch.stack(
-        [torch.stack([sum(own) / len(own), *client_moments(own, sum(own) / len(own))]) for own in rows]
+        [torch.stack([sum(part) / len(part), *client_moments(part, sum(part) / len(part))]) for part in rows]
     )
-    torch.testing.assert_close(found[[0, 2]], expected)
-    assert not found[1].any()
+    torch.testing.assert_close(moments[[0, 2]], expected)
+    assert not moments[1].any()
     pull = torch.randn(expected.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    grads = [torch.autograd.grad((value * pull).sum(), z)[0] for value in (found[[0, 2]], expected)]
+    grads = [torch.autograd.grad((value * pull).sum(), z)[0] for value in (moments[[0, 2]], expected)]
     torch.testing.assert_close(*grads)
     assert torch.autograd.gradcheck(lambda rows: central_moments(rows, sizes, 5), z)
     centre = torch.randn(3, 4, dtype=torch.float64)
@@ -100,27 +100,27 @@ def test_moment_distance_and_its_gradient(span: float, norm: Any) -> None:
     torch.manual_seed(0)
     z = torch.rand(30, 2 * 4, requires_grad=True)  # two layers of width 4
     target = torch.rand(3, 5, 2, 4)
-    found = moment_distance(central_moments(z, sizes, 5).unflatten(2, (2, 4)), target, span, norm)
+    distance = moment_distance(central_moments(z, sizes, 5).unflatten(2, (2, 4)), target, span, norm)
     expected = torch.stack([
         sum(slow_distance(rows[:, 4 * i : 4 * i + 4], t[0, i], list(t[1:, i]), span, norm) for i in range(2))
         for rows, t in zip(z.split(sizes), target, strict=True)
     ])  # fmt: skip
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(value.sum(), z)[0] for value in (found, expected)))
+    torch.testing.assert_close(distance, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(value.sum(), z)[0] for value in (distance, expected)))
 
 
 def test_equal_moments_have_distance_and_gradient_zero() -> None:
-    own = torch.rand(2, 5, 3, 4, requires_grad=True)
-    distance = moment_distance(own, own.detach().clone())
+    moments = torch.rand(2, 5, 3, 4, requires_grad=True)
+    distance = moment_distance(moments, moments.detach().clone())
     distance.sum().backward()
-    assert own.grad is not None
-    assert not torch.cat([distance.flatten(), own.grad.flatten()]).any()
+    assert moments.grad is not None
+    assert not torch.cat([distance.flatten(), moments.grad.flatten()]).any()
 
 
 def slow_round(
     federation: Federation, theta: Params, alpha: float, beta: float, bounded: bool, train_only: bool, norm: str
 ) -> Params:
-    """One round with one SGD step of 0.1, clients one by one, on plain convolutions (fedomd-cmd's model)."""
+    """One round with one SGD step of 0.1 per client, on plain convolutions (the model of fedomd-cmd)."""
 
     def run(client: Any, model: Params) -> tuple[torch.Tensor, list[torch.Tensor]]:
         graph, h, hidden = dgl.add_self_loop(client.graph), client.feat.to_dense(), []
@@ -134,7 +134,7 @@ def slow_round(
         return h, hidden
 
     features = [run(client, theta)[1] for client in federation.clients]
-    pools = [torch.cat([own[i] for own in features]) for i in range(3)]  # all clients' rows together
+    pools = [torch.cat([layers[i] for layers in features]) for i in range(3)]  # all clients' rows together
     mean = [pool.mean(0) for pool in pools]
     moments = [[((pool - pool.mean(0)) ** j).mean(0) for j in range(2, 6)] for pool in pools]
     out = []
@@ -151,7 +151,7 @@ def slow_round(
         grads = torch.autograd.grad(loss, list(model.values()))
         out.append({name: value.detach() - 0.1 * g for (name, value), g in zip(model.items(), grads, strict=True)})
     nodes = [client.graph.num_nodes() for client in federation.clients]  # type: ignore[union-attr]
-    return {name: sum(n / sum(nodes) * own[name] for n, own in zip(nodes, out, strict=True)) for name in theta}  # type: ignore[misc]
+    return {name: sum(n / sum(nodes) * params[name] for n, params in zip(nodes, out, strict=True)) for name in theta}  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def slow_round(
 def test_a_round_equals_slow_loops(option: dict[str, Any], federation: Make) -> None:
     world = federation((13, 7, 10))
     params = {"alpha": 0.05, "beta": 0.7, **option}
-    epochs = 3 if "same_pass" in option else 1  # which knows but one
+    epochs = 3 if "same_pass" in option else 1  # same_pass always takes one
     config: dict[str, Any] = {"local_epochs": epochs, "optimiser": "sgd", "lr": 0.1, "weight_decay": 0}
     simulation = exchange_of(world, "fedomd-cmd", params, **config)
     theta = initial(BACKBONES.build("gcn", {"hidden": 8, "layers": 4}), 5, 12, 3)
@@ -187,17 +187,17 @@ def test_switched_off_it_is_fedavg_on_its_model(name: str, federation: Make) -> 
 
 @pytest.mark.parametrize("same", [True, False])
 def test_moments_of_the_training_pass_itself(same: bool, federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With dropout the features behind the moments are those of the step, or they are not; never those of last round.
+    """same_pass decides if the moments have the dropout masks of the step; masks always change per round.
 
-    A single client is its own federation: in one pass it is at its target, and the discrepancy moves nothing.
+    In the same pass a single client equals its target, so the discrepancy has no gradient.
     """
     seen: list[torch.Tensor] = []
     features = FedOMD.features
 
     def spy(self: FedOMD, clients: Any, hidden: Any) -> list[torch.Tensor]:
-        found = features(self, clients, hidden)
-        seen.append(torch.cat(found, 1).detach().clone())
-        return found
+        rows = features(self, clients, hidden)
+        seen.append(torch.cat(rows, 1).detach().clone())
+        return rows
 
     monkeypatch.setattr(FedOMD, "features", spy)
     exchange_of(federation((13, 7, 10)), "fedomd", {"same_pass": same}, local_epochs=1)
@@ -217,7 +217,7 @@ def test_ablations_are_fedomd_with_a_weight_of_zero(federation: Make) -> None:
     a, b = exchange_of(federation(), "fedomd-ortho"), exchange_of(federation(), "fedomd", {"beta": 0})
     torch.testing.assert_close(a.server.state["model"], b.server.state["model"], rtol=0, atol=0)
     assert METHODS.build("fedomd-cmd").params() == {**METHODS.build("fedomd").params(), "alpha": 0}
-    # The orthogonality loss does something: with a large weight W W^T comes nearer to I.
+    # A large weight of the orthogonality loss moves W W^T towards I.
     far, near = (
         exchange_of(federation(), "fedomd-ortho", {"alpha": alpha}, rounds=20).server.state["model"]["1.weight"]
         for alpha in (0.0, 1.0)

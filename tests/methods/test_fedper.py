@@ -1,4 +1,4 @@
-"""FedPer against its algorithm by hand, and what it becomes with no layer, or every layer, of the clients' own."""
+"""FedPer against its algorithm by hand."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ def test_a_round_equals_slow_loops(federation: Make, start: Callable[..., Any]) 
     alone = start(world, "local", clients_per_batch=1, **PLAIN)
     model = {n: v.clone() for n, v in run.simulation.server.initial_model().items()}
     nodes = [client.graph.num_nodes() for client in world.clients]
-    own = [{n: model[n] for n in ("1.weight", "1.bias")} for _ in nodes]
+    personal = [{n: model[n] for n in ("1.weight", "1.bias")} for _ in nodes]
     base = {n: model[n] for n in ("0.weight", "0.bias")}
     for number in (1, 2):
         uploads = run.round(number)["model"]
         assert set(uploads) == set(base)
         trained = []
         for k, clients in enumerate(alone.simulation.client_batches):
-            theta = base | own[k]
+            theta = base | personal[k]
             for _ in range(2):
                 leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
                 logits = clients.forward({n: v.unsqueeze(0) for n, v in leaf.items()}, training=False).logits
                 grads = torch.autograd.grad(clients.cross_entropy(logits).sum(), list(leaf.values()))
                 theta = {n: v - rate * g for (n, v), g in zip(theta.items(), grads, strict=True)}
             trained.append(theta)
-            own[k] = {n: theta[n] for n in own[k]}
+            personal[k] = {n: theta[n] for n in personal[k]}
             for n in base:
                 torch.testing.assert_close(uploads[n][k], theta[n], rtol=1e-4, atol=1e-5)
         base = {n: sum(w / sum(nodes) * one[n] for w, one in zip(nodes, trained, strict=True)) for n in base}
     (scored,) = run.simulation.personal_models()
     for k in range(3):
-        for n, value in (base | own[k]).items():
+        for n, value in (base | personal[k]).items():
             torch.testing.assert_close(scored[n][k], value, rtol=1e-4, atol=1e-5)

@@ -1,4 +1,4 @@
-"""FedProto: the server's mean, both weightings, inference, bytes, and what it is without its pull."""
+"""FedProto: the server's mean in both weightings, and inference."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def test_server_rule(weights: str, federation: Make, start: Callable[..., Any]) 
     torch.testing.assert_close(run.simulation.server.state["prototypes"], expected)
 
 
-def test_a_class_nobody_sends_keeps_its_prototype(federation: Make, start: Callable[..., Any]) -> None:
+def test_a_class_that_no_client_sends_keeps_its_prototype(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(SIZES), "fedproto")
     server = run.simulation.server
 
     def send(*pairs: tuple[int, float]) -> torch.Tensor:
-        own = [torch.full((1, 2), value) for _, value in pairs]
-        upload = {"prototypes": own, "classes": [torch.tensor([j]) for j, _ in pairs]}
+        prototypes = [torch.full((1, 2), value) for _, value in pairs]
+        upload = {"prototypes": prototypes, "classes": [torch.tensor([j]) for j, _ in pairs]}
         table: torch.Tensor = run.method.server(server, upload)["prototypes"]
         return table[:, 0]
 

@@ -1,4 +1,4 @@
-"""FED-PUB against its formulas written with loops, the released code's slip, and what crosses."""
+"""FED-PUB against loops from its formulas, and the error of the released code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def effective(
 def test_two_rounds_equal_a_slow_loop_over_clients(
     as_released: bool, federation: Make, start: Callable[..., Any]
 ) -> None:
-    """Every penalty through autograd, SGD by hand, the embeddings on dense matrices, the mixture written out."""
+    """Penalties by autograd, SGD by hand, embeddings on dense matrices, mixture by loops."""
     world, lr, decay = federation((13, 7, 10)), 0.3, 1e-2
     params = {"l1": 0.02, "proximal": 0.05, "prune": 0.97, "scale": 7.0, "as_released": as_released}
     run = start(
@@ -103,7 +103,7 @@ def test_two_rounds_equal_a_slow_loop_over_clients(
     assert 0 < torch.cat(kept).float().mean() < 1  # some were pruned
 
 
-def test_proxy_graph_has_five_blocks_and_nothing_between() -> None:
+def test_proxy_graph_has_five_blocks_and_no_edges_between() -> None:
     graph = proxy_graph(np.random.default_rng(3), 40)
     edge, x = graph["edge"], graph["feature"]
     assert x.shape == (500, 40) and abs(float(x.mean())) < 4 / 20_000**0.5 and abs(float(x.var()) - 1) < 0.05

@@ -1,4 +1,4 @@
-"""FedSage+: the generator's losses, the exchanged gradients, the mended graph, and what it all reduces to."""
+"""FedSage+: the generator's losses, the exchanged gradients and the mended graph."""
 
 from __future__ import annotations
 
@@ -50,26 +50,26 @@ def generator() -> NeighGen:
     return FedSagePlus(**SMALL).generator
 
 
-def slow_match(made: torch.Tensor, targets: torch.Tensor, held: int) -> torch.Tensor:
+def slow_match(generated: torch.Tensor, targets: torch.Tensor, held: int) -> torch.Tensor:
     """Minimum over q < held of ||made - target_q||^2, one prediction at a time; 0 where nothing is missing."""
     if held == 0:
-        return made.sum() * 0
-    return torch.stack([((made - targets[q]) ** 2).sum() for q in range(held)]).min()
+        return generated.sum() * 0
+    return torch.stack([((generated - targets[q]) ** 2).sum() for q in range(held)]).min()
 
 
-def test_memory_that_is_asked_for_by_hand(federation: Make) -> None:
-    """Weights of fGen as it is, once a client and five times more; features of the nodes that hiding may take away."""
+def test_memory_estimate_by_hand(federation: Make) -> None:
+    """Weights of fGen once per client and five times more; features of nodes that may be hidden."""
     world = federation((13, 30, 10))
     method = FedSagePlus(**SMALL | {"hidden_share": 1.0})
-    own = method.generator
-    params = own.init(stream(0, "test"), D)
-    fgen = sum(params[name].numel() for name in own.shown if name.endswith("weight"))
-    made = 0.0
+    neighgen = method.generator
+    params = neighgen.init(stream(0, "test"), D)
+    fgen = sum(params[name].numel() for name in neighgen.shown if name.endswith("weight"))
+    generated = 0.0
     for client in world.clients:
         assert isinstance(client, NodeClient)
         share = float(client.graph.ndata["val_mask"].float().mean())
-        made += sum(min(P, share * int(degree)) for degree in client.graph.in_degrees())
-    assert method._bytes(Facts.of(world)) == pytest.approx(4 * (fgen * (3 + 5) + made * D))
+        generated += sum(min(P, share * int(degree)) for degree in client.graph.in_degrees())
+    assert method._bytes(Facts.of(world)) == pytest.approx(4 * (fgen * (3 + 5) + generated * D))
 
 
 def test_too_much_memory_is_a_reason_to_skip(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,55 +91,55 @@ def test_dropout_of_generated_features_keeps_their_mean(federation: Make) -> Non
 
 def test_matching_and_its_gradient() -> None:
     torch.manual_seed(0)
-    made = torch.randn(7, D, requires_grad=True)
+    generated = torch.randn(7, D, requires_grad=True)
     targets, held = torch.randn(4, P, D), torch.tensor([0, 1, 2, 3])
     parent = torch.tensor([0, 1, 1, 2, 3, 3, 3])
-    found = match(made, parent, targets, held)
-    expected = torch.stack([slow_match(m, targets[i], int(held[i])) for m, i in zip(made, parent, strict=True)])
-    torch.testing.assert_close(found, expected)
-    (grad,), (slow,) = (torch.autograd.grad(v.sum(), made, retain_graph=True) for v in (found, expected))
+    losses = match(generated, parent, targets, held)
+    expected = torch.stack([slow_match(m, targets[i], int(held[i])) for m, i in zip(generated, parent, strict=True)])
+    torch.testing.assert_close(losses, expected)
+    (grad,), (slow,) = (torch.autograd.grad(v.sum(), generated, retain_graph=True) for v in (losses, expected))
     torch.testing.assert_close(grad, slow)
 
 
 def test_impaired_graph(federation: Make) -> None:
     member = federation((40,)).clients[0]
     assert isinstance(member, NodeClient)
-    found = impair(member, hide(member, 0.6, np.random.default_rng(1)), P)
-    graph, left = member.graph, found.client.graph.ndata["global_id"].tolist()
+    impaired = impair(member, hide(member, 0.6, np.random.default_rng(1)), P)
+    graph, left = member.graph, impaired.client.graph.ndata["global_id"].tolist()
     val = graph.ndata["val_mask"]
     hidden = [v for v in range(40) if v not in left]
     assert len(hidden) == int(0.6 * int(val.sum())) and all(val[v] for v in hidden)
     near: dict[int, set[int]] = {v: set(graph.predecessors(v).tolist()) for v in range(40)}
     train = [v for v in left if graph.ndata["train_mask"][v]]
     for row, v in enumerate(left):
-        assert int(found.missing[row]) == len(near[v] & set(hidden))
-        assert {left[u] for u in found.client.graph.predecessors(row).tolist()} == near[v] - set(hidden)
+        assert int(impaired.missing[row]) == len(near[v] & set(hidden))
+        assert {left[u] for u in impaired.client.graph.predecessors(row).tolist()} == near[v] - set(hidden)
     dense = member.feat.to_dense()
-    torch.testing.assert_close(found.client.feat.to_dense(), dense[left])
+    torch.testing.assert_close(impaired.client.feat.to_dense(), dense[left])
     assert any(len(near[v] & set(hidden)) for v in train)
     for row, v in enumerate(train):
         lost = sorted(near[v] & set(hidden))[:P]
         expected = torch.zeros(P, D)
         expected[: len(lost)] = dense[lost]
-        torch.testing.assert_close(found.targets[row], expected)
+        torch.testing.assert_close(impaired.targets[row], expected)
 
 
 @pytest.mark.parametrize("sparse", [True, False])
 def test_mended_graph_against_dgl(sparse: bool, federation: Make) -> None:
-    """Client by client: the mended graph built with loops, DGL's SAGEConv, gradients of weights and new features."""
+    """Per client: mended graph by loops, DGL's SAGEConv, gradients of weights and new features."""
     clients: list[Any] = list(federation(sparse=sparse).clients)
     batch = collate(clients)
     rng = np.random.default_rng(3)
     counts = torch.from_numpy(rng.integers(0, P, len(batch.label)))
     counts[: batch.sizes[0]] = 0  # the first client gets none
-    made = torch.randn(int(counts.sum()), D, requires_grad=True)
+    generated = torch.randn(int(counts.sum()), D, requires_grad=True)
     backbone = BACKBONES.build("sage", {"hidden": 4})
     one = backbone.init(stream(0, "test"), D, 3)
     params = {n: v.expand(3, *v.shape).clone().requires_grad_(True) for n, v in one.items()}
     mending = Mending(batch, counts)
-    logits = backbone.forward(params, mending.fill(made)).logits[mending.own_rows]
+    logits = backbone.forward(params, mending.fill(generated)).logits[mending.own_rows]
     pull = torch.randn_like(logits)
-    grads = torch.autograd.grad((logits * pull).sum(), [made, params["0.weight"]])
+    grads = torch.autograd.grad((logits * pull).sum(), [generated, params["0.weight"]])
 
     start, place, expected_made = 0, 0, []
     for k, client in enumerate(clients):
@@ -151,18 +151,20 @@ def test_mended_graph_against_dgl(sparse: bool, federation: Make) -> None:
             for _ in range(int(counts[start + v])):
                 graph = dgl.add_nodes(graph, 1)
                 graph = dgl.add_edges(graph, [v, graph.num_nodes() - 1], [graph.num_nodes() - 1, v])
-                rows.append(made[place : place + 1])
+                rows.append(generated[place : place + 1])
                 place += 1
         h, weights = torch.cat(rows), []
         for i, width in enumerate((4, 3)):
             conv = dgl.nn.SAGEConv(h.shape[1], width, "mean")
-            own, neighbour = one[f"{i}.weight"].chunk(2, 1)
-            conv.fc_self.weight.data, conv.fc_neigh.weight.data = own.T.clone(), neighbour.T.clone()
+            self_weight, neighbour = one[f"{i}.weight"].chunk(2, 1)
+            conv.fc_self.weight.data, conv.fc_neigh.weight.data = self_weight.T.clone(), neighbour.T.clone()
             conv.fc_self.bias.data = one[f"{i}.bias"].clone()
             h = conv(graph, torch.relu(h) if i else h)
             weights += [conv.fc_self.weight, conv.fc_neigh.weight]
         torch.testing.assert_close(logits[start : start + n], h[:n])
-        slow = torch.autograd.grad((h[:n] * pull[start : start + n]).sum(), [made, *weights[:2]], allow_unused=True)
+        slow = torch.autograd.grad(
+            (h[:n] * pull[start : start + n]).sum(), [generated, *weights[:2]], allow_unused=True
+        )
         if place > first:
             expected_made.append(slow[0][first:place])
         torch.testing.assert_close(grads[1][k], torch.cat([slow[1].T, slow[2].T], 1))
@@ -172,8 +174,8 @@ def test_mended_graph_against_dgl(sparse: bool, federation: Make) -> None:
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("few", [True, False])
-def test_pooled_new_nodes_change_nothing_that_is_read(layers: int, few: bool, federation: Make) -> None:
-    """All own nodes of the whole, and the training nodes with the rest left out, as in the mended graph itself."""
+def test_pooled_nodes_do_not_change_outputs(layers: int, few: bool, federation: Make) -> None:
+    """Outputs of all nodes, and of the training nodes with fewer pooled nodes, equal those on the mended graph."""
     batch = collate(list(federation((13, 30, 10)).clients))  # type: ignore[arg-type]
     counts = torch.from_numpy(np.random.default_rng(3).integers(0, P, len(batch.label)))
     counts[: batch.sizes[0]] = 0  # the first client gets none
@@ -183,34 +185,34 @@ def test_pooled_new_nodes_change_nothing_that_is_read(layers: int, few: bool, fe
     mending = Mending(batch, counts)
     plain = mending.fill(torch.randn(int(counts.sum()), D))
     whole, training = mending.pooled(reach(batch, batch.rows["train"], layers - 2).bool())
-    own, every = training.x.needed.rows, whole.x.needed.rows  # type: ignore[attr-defined]
-    assert len(own) < len(every) == int(counts.sum()) or not few
+    needed, every = training.x.needed.rows, whole.x.needed.rows  # type: ignore[attr-defined]
+    assert len(needed) < len(every) == int(counts.sum()) or not few
     backbone = BACKBONES.build("sage", {"hidden": 4, "layers": layers})
     one = backbone.init(stream(0, "test"), D, 3)
     params = {n: torch.stack([v, v + 0.1, v - 0.2]).requires_grad_(True) for n, v in one.items()}
     for pooled, rows in ((whole, torch.arange(53)), (training, batch.rows["train"])):
-        expected, found = (backbone.forward(params, x).logits[mending.own_rows][rows] for x in (plain, pooled))
-        torch.testing.assert_close(found, expected)
-        pull = torch.randn_like(found)
-        a, b = (torch.autograd.grad((y * pull).sum(), list(params.values())) for y in (found, expected))
+        expected, actual = (backbone.forward(params, x).logits[mending.own_rows][rows] for x in (plain, pooled))
+        torch.testing.assert_close(actual, expected)
+        pull = torch.randn_like(actual)
+        a, b = (torch.autograd.grad((y * pull).sum(), list(params.values())) for y in (actual, expected))
         torch.testing.assert_close(a, b)
 
 
 @pytest.mark.parametrize("left", [0.5, 0.02])
 @pytest.mark.parametrize("sparse", [True, False])
 def test_answers_are_the_gradient_of_the_feature_loss(sparse: bool, left: float, federation: Make) -> None:
-    """left: share of entries that dropout leaves; of few the products are by entry."""
+    """left: share of entries after dropout; few entries use products by entry."""
     batch = collate(list(federation(sparse=sparse).clients))  # type: ignore[arg-type]
     neighgen = generator()
     params = neighgen.init(stream(1, "test"), D)
     shown = {name: params[name][0] for name in neighgen.shown}
-    counts = torch.tensor([0, 2, 1, 0, 2])  # the third slot is used by none
+    counts = torch.tensor([0, 2, 1, 0, 2])  # no node uses the third slot
     encoding, keep = torch.randn(5, LATENT), (torch.rand(5, 2048) < left).float() * 2
     answer = Answer(neighgen, shown, encoding, counts, keep, 0.3)
     assert all((inputs.entries is None) == (left == 0.5) for inputs in answer.inputs)
     targets = random_neighbours(batch, 1, 3, P, np.random.default_rng(0))
     assert targets is not None
-    found = answer.gradient(batch.x, targets)
+    gradient = answer.gradient(batch.x, targets)
 
     leaf = {name: value.clone().requires_grad_(True) for name, value in shown.items()}
     dense, loss = batch.x.dense(), torch.zeros(())
@@ -218,13 +220,13 @@ def test_answers_are_the_gradient_of_the_feature_loss(sparse: bool, left: float,
         h = torch.relu(leaf["grow.0.weight"] @ encoding[i] + leaf["grow.0.bias"])
         h = torch.relu(leaf["grow.1.weight"] @ h + leaf["grow.1.bias"]) * keep[i]
         for p in range(int(counts[i])):
-            made = torch.tanh(h @ leaf[f"slot.{p}.weight"] + leaf[f"slot.{p}.bias"])
-            loss = loss + 0.3 * slow_match(made, dense[torch.from_numpy(targets[row]).long()], P)
+            generated = torch.tanh(h @ leaf[f"slot.{p}.weight"] + leaf[f"slot.{p}.bias"])
+            loss = loss + 0.3 * slow_match(generated, dense[torch.from_numpy(targets[row]).long()], P)
     expected = torch.autograd.grad(loss, list(leaf.values()), allow_unused=True)
-    for (name, value), grad in zip(found.items(), expected, strict=True):
+    for (name, value), grad in zip(gradient.items(), expected, strict=True):
         torch.testing.assert_close(value, torch.zeros_like(value) if grad is None else grad, rtol=1e-5, atol=1e-6)
         assert value.shape == shown[name].shape
-    assert not any(found["slot.2.weight"].stride())  # zero, and not stored
+    assert not any(gradient["slot.2.weight"].stride())  # unstored zero
 
 
 def test_targets_are_neighbours_of_the_client_that_answers(federation: Make) -> None:
@@ -233,7 +235,7 @@ def test_targets_are_neighbours_of_the_client_that_answers(federation: Make) -> 
     assert rows is not None and rows.shape == (50, P)
     near = [set(batch.graph.predecessors(v).tolist()) for v in range(*batch.offsets[2:4])]
     assert set(rows.ravel().tolist()) == set().union(*near)  # all of them turn up in 150 draws
-    assert all(any(set(own.tolist()) <= s for s in near) for own in rows)
+    assert all(any(set(row.tolist()) <= s for s in near) for row in rows)
     lonely = NodeClient(dgl.graph(([], []), num_nodes=3), torch.zeros(3, D))
     for part in ("train", "val", "test"):
         lonely.graph.ndata[f"{part}_mask"] = torch.zeros(3, dtype=torch.bool)
@@ -251,35 +253,36 @@ def turn_of(world: Federation, **params: Any) -> Turn:
 
 @pytest.mark.parametrize("scale", ["sum", "mean"])
 def test_local_loss_of_the_generator(scale: str, federation: Make) -> None:
-    """L for given numbers and encodings, node by node, in one graph with every node's new neighbours."""
+    """L for given numbers and encodings, node by node, in one graph with all new neighbours."""
     turn = turn_of(
         federation((13, 30, 10)), feature_loss=scale, degree_weight=0.7, feature_weight=0.5, label_weight=0.3
     )
     batch, total = turn.clients.batch, len(turn.encoding)
     missing = torch.linspace(0, 3.4, total).requires_grad_(True)
     noisy = torch.randn(total, LATENT).requires_grad_(True)
-    found = turn.loss(missing, noisy, None, None)
+    loss = turn.loss(missing, noisy, None, None)
     counts = missing.detach().round().long()
-    made = turn.generator.generate(turn.params, noisy, counts)
+    generated = turn.generator.generate(turn.params, noisy, counts)
     rows, owner = turn.rows.tolist(), torch.repeat_interleave(torch.arange(total), counts)
     number = sum(F.smooth_l1_loss(missing[v], turn.impaired.missing[v].float()) for v in rows) / len(rows)
     pairs = [(g, rows.index(int(v))) for g, v in enumerate(owner) if int(v) in rows]
     feature = sum(
-        slow_match(made[g], turn.impaired.targets[t], min(P, int(turn.impaired.missing[rows[t]]))) for g, t in pairs
+        slow_match(generated[g], turn.impaired.targets[t], min(P, int(turn.impaired.missing[rows[t]])))
+        for g, t in pairs
     ) / (len(rows) * (P * D if scale == "mean" else 1))
     mending = Mending(batch, counts)
-    logits = turn.clients.network.forward(turn.classifier, (mending.fill(made),)).logits[mending.own_rows]
+    logits = turn.clients.network.forward(turn.classifier, (mending.fill(generated),)).logits[mending.own_rows]
     label = F.cross_entropy(logits[rows], batch.label[rows])
     expected = 0.7 * number + 0.5 * feature + 0.3 * label
-    torch.testing.assert_close(found[0], expected)
+    torch.testing.assert_close(loss[0], expected)
     for leaf in (missing, noisy):
-        a, b = (torch.autograd.grad(v.sum(), leaf, retain_graph=True)[0] for v in (found, expected))
+        a, b = (torch.autograd.grad(v.sum(), leaf, retain_graph=True)[0] for v in (loss, expected))
         torch.testing.assert_close(a, b)
     assert 0 < int(reach(batch, turn.rows, 1).sum()) < total  # some new neighbours are out of sight and were not made
 
 
 def test_exchange_step_is_the_step_on_the_total_loss(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What crosses adds up to the gradient of L + b sum_j L_ij, and the owner steps along it."""
+    """The exchanged gradients sum to the gradient of L + b sum_j L_ij, and the owner takes that step."""
     world = federation((13, 30, 10, 16))
     simulation = exchange_of(world, SMALL | {"feature_weight": 0.5, "generator_epochs": 1, "exchange_epochs": 1})
     method, clients = simulation.method, simulation.client_batches[0]
@@ -299,13 +302,13 @@ def test_exchange_step_is_the_step_on_the_total_loss(federation: Make, monkeypat
     turn: Turn = clients.state["turn"][0]
     leaf = {name: turn.params[name].clone().requires_grad_(True) for name in turn.generator.shown}
     counts = method.number(turn.missing)
-    made = turn.generator.generate(leaf, turn.noisy, counts, turn.keep)
+    generated = turn.generator.generate(leaf, turn.noisy, counts, turn.keep)
     owner = torch.repeat_interleave(turn.place, counts)
     active = counts[turn.rows].nonzero().squeeze(1).tolist()
     total = torch.zeros(())
     for targets in asked:
         pairs = [(g, active.index(int(v))) for g, v in enumerate(owner) if v >= 0]
-        total = total + sum(slow_match(made[g], targets[t], P) for g, t in pairs) / len(turn.rows)
+        total = total + sum(slow_match(generated[g], targets[t], P) for g, t in pairs) / len(turn.rows)
     assert len(asked) == 3
     received = simulation._message["gradient"]  # type: ignore[index]
     crossed = torch.autograd.grad(total, list(leaf.values()), allow_unused=True, retain_graph=True)
@@ -316,14 +319,14 @@ def test_exchange_step_is_the_step_on_the_total_loss(federation: Make, monkeypat
     stepped: dict[str, torch.Tensor] = {}
     monkeypatch.setattr(turn.clients.optimiser(), "step", lambda params, grads, active: stepped.update(grads))
     turn.refine(received)
-    own, turn.params = dict(turn.params), turn.params | leaf
+    before, turn.params = dict(turn.params), turn.params | leaf
     loss = turn.loss(turn.missing, turn.noisy, turn.keep, None).sum() + 0.5 * total
-    turn.params = own
+    turn.params = before
     for name, grad in zip(leaf, torch.autograd.grad(loss, list(leaf.values()), allow_unused=True), strict=True):
         assert (grad is None) == (name not in stepped)
         if grad is not None:
             torch.testing.assert_close(stepped[name], grad, rtol=1e-4, atol=1e-6)
-    assert 0 < len(stepped) < len(leaf)  # slots that no node uses rest
+    assert 0 < len(stepped) < len(leaf)  # unused slots stay
 
 
 def test_sums_keep_unstored_zeros() -> None:
@@ -368,21 +371,21 @@ def test_a_turn_ends_with_a_mended_graph_and_no_generator(federation: Make) -> N
         simulation.round(turns, number)
     state = simulation.client_batches[0].state
     assert state["turn"] == [None] * 3
-    for n, counts, made in zip((13, 30, 10), state["missing"], state["generated"], strict=True):
+    for n, counts, generated in zip((13, 30, 10), state["missing"], state["generated"], strict=True):
         assert len(counts) == n and int(counts.max()) <= P
-        assert made.shape == (int(counts.sum()), D) and float(made.abs().max()) <= 1
+        assert generated.shape == (int(counts.sum()), D) and float(generated.abs().max()) <= 1
     before = {n: v.clone() for n, v in simulation.server.initial_model().items()}
     torch.testing.assert_close({n: v[0] for n, v in simulation.client_batches[0].params.items()}, before)
     simulation.round(training, 1)
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_one_pass_serves_all_who_answer(federation: Make, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    made: list[torch.Tensor] = []
+def test_one_pass_serves_all_answering_clients(federation: Make, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    encodings: list[torch.Tensor] = []
 
     class Counted(Answer):
         def __init__(self, *args: Any) -> None:
-            made.append(args[2])
+            encodings.append(args[2])
             super().__init__(*args)
 
     monkeypatch.setattr(fedsageplus, "Answer", Counted)
@@ -391,14 +394,14 @@ def test_one_pass_serves_all_who_answer(federation: Make, monkeypatch: pytest.Mo
     simulation.round(start, 1)
     for number in range(1, turns.length(simulation.server) + 1):
         simulation.round(turns, number)
-    assert len({id(encoding) for encoding in made}) == len(made) == 3 * 2  # clients, exchange epochs
+    assert len({id(encoding) for encoding in encodings}) == len(encodings) == 3 * 2  # clients, exchange epochs
     simulation.round(training, 1)
-    made.clear()
+    encodings.clear()
     assert all(clients.shared is None for clients in simulation.client_batches)  # they went with the messages
 
 
 def offers(world: Federation, rounds: int) -> list[Tree]:
-    """What every client that acts shows and answers in the generator's rounds."""
+    """The uploads of active clients in the generator's rounds."""
     simulation, kept = exchange_of(world), []
     start, turns, _ = simulation.method.phases(simulation.config)
     simulation.round(start, 1)
@@ -420,7 +423,7 @@ def offers(world: Federation, rounds: int) -> list[Tree]:
 
 
 def test_answers_use_only_the_answering_clients_features(federation: Make) -> None:
-    """Other features at client 2: in client 0's first epoch only client 2's answer changes."""
+    """Other features at client 2 change only its answer in client 0's first epoch."""
     world = federation((13, 30, 16, 10))
     moved = federation((13, 30, 16, 10))
     client = moved.clients[2]

@@ -1,4 +1,4 @@
-"""FedSpray against slow loops of its three steps, what it is without teaching, and what crosses."""
+"""FedSpray against slow loops of its three steps."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) ->
     run = start(world, "fedspray", PARAMS, **PLAIN, lr=RATE)
     (clients,) = run.simulation.client_batches
     model = {n: v.clone() for n, v in run.simulation.server.initial_model().items()}
-    own = [dict(model) for _ in SIZES]
+    models = [dict(model) for _ in SIZES]
     common = {n: v.clone() for n, v in run.simulation._message["model"].items()}
     table = [torch.full((P,), 0.01 * c) for c in range(3)]
     nodes: list[dict[int, torch.Tensor]] = [{} for _ in SIZES]
@@ -63,26 +63,26 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) ->
             def structured(p: Model, i: int, z: torch.Tensor, code: Any = code) -> torch.Tensor:
                 return (code(p, i) + z) @ p["structured.weight"] + p["structured.bias"]
 
-            told = {}
+            targets = {}
             for i in range(len(x)):
                 soft = (code(common, i) @ common["plain.weight"] + common["plain.bias"]).softmax(0)
                 if i in train:
-                    told[i] = structured(common, i, nodes[k][i])
+                    targets[i] = structured(common, i, nodes[k][i])
                 elif float(soft.max()) > SURE:
-                    told[i] = structured(common, i, sum(soft[c] * table[c] for c in range(3)))
-            silent, taught = silent + len(x) - len(told), taught + len(told) - len(train)
+                    targets[i] = structured(common, i, sum(soft[c] * table[c] for c in range(3)))
+            silent, taught = silent + len(x) - len(targets), taught + len(targets) - len(train)
             for _ in range(2):
 
                 def first(
-                    p: Model, told: Any = told, x: Any = x, s: Any = s, train: Any = train, y: Any = label
+                    p: Model, targets: Any = targets, x: Any = x, s: Any = s, train: Any = train, y: Any = label
                 ) -> Any:
                     z = gcn(p, x, s)
                     return F.cross_entropy(z[train], y[train]) + 2.0 * sum(
-                        divergence(row, z[i]) for i, row in told.items()
-                    ) / len(told)
+                        divergence(row, z[i]) for i, row in targets.items()
+                    ) / len(targets)
 
-                own[k] = descended(own[k], first)
-            seen = gcn(own[k], x, s)
+                models[k] = descended(models[k], first)
+            seen = gcn(models[k], x, s)
             theta = common | {f"z{i}": z for i, z in nodes[k].items()}
             for _ in range(2):
 
@@ -107,13 +107,14 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) ->
             means = [sum(rows[c]) / len(rows[c]) if rows[c] else torch.zeros(P) for rows in sent]
             table[c] = sum(w * m for w, m in zip(share, means, strict=True)) / sum(share)
         torch.testing.assert_close(run.simulation.server.state["proxies"], torch.stack(table), rtol=1e-4, atol=1e-5)
-    for k, theta in enumerate(own):
+    for k, theta in enumerate(models):
         for n, value in theta.items():
             torch.testing.assert_close(clients.params[n][k], value, rtol=1e-4, atol=1e-5)
-    assert silent > 0 < taught  # the bound separated nodes
+
+    assert silent > 0 < taught  # both kinds of nodes exist
 
 
-def test_a_class_that_nobody_has_keeps_its_proxy(federation: Make, start: Callable[..., Any]) -> None:
+def test_a_class_that_no_client_has_keeps_its_proxy(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(SIZES), "fedspray", PARAMS)
     server = run.simulation.server
     upload = {

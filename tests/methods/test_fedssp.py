@@ -1,4 +1,4 @@
-"""FedSSP against its model graph by graph and pair by pair, its rounds by hand, and what crosses."""
+"""FedSSP against slow loops of its model and rounds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def linear(p: Model, name: str, x: torch.Tensor) -> torch.Tensor:
 
 
 class Slow:
-    """The model on some graphs of one client; BatchNorm over all their rows, or by given statistics."""
+    """The model on graphs of one client; BatchNorm over all their rows, or by given statistics."""
 
     def __init__(self, p: Model, graphs: list[dgl.DGLGraph], training: bool) -> None:
         self.p, self.graphs, self.training = p, graphs, training
@@ -66,9 +66,9 @@ class Slow:
         q, k, v = (linear(p, f"attention.{name}", rows) for name in ("query", "key", "value"))
         width, mixed = H // HEADS, []
         for head in range(HEADS):
-            own = slice(head * width, (head + 1) * width)
-            weight = (q[:, own] @ k[:, own].T / math.sqrt(width)).softmax(1)
-            mixed.append(weight @ v[:, own])
+            columns = slice(head * width, (head + 1) * width)
+            weight = (q[:, columns] @ k[:, columns].T / math.sqrt(width)).softmax(1)
+            mixed.append(weight @ v[:, columns])
         z = z + linear(p, "attention.out", torch.cat(mixed, 1))
         rows = F.layer_norm(z, (H,), p["map.norm.weight"], p["map.norm.bias"])
         z = z + linear(p, "map.outer", F.gelu(linear(p, "map.inner", rows)))
@@ -81,15 +81,15 @@ class Slow:
     def means(self) -> torch.Tensor:
         p = self.p
         entries = [self.filters(graph) for graph in self.graphs]
-        scores = self.mapped("filter", [torch.stack(list(own.values())) for own in entries], F.gelu)
+        scores = self.mapped("filter", [torch.stack(list(edges.values())) for edges in entries], F.gelu)
         x = [torch.relu(linear(p, "input", graph.ndata["feat"])) for graph in self.graphs]
         for layer in range(L):
             moved = []
-            for own, score, rows in zip(entries, scores, x, strict=True):
+            for edges, score, rows in zip(entries, scores, x, strict=True):
                 sent, out = F.gelu(linear(p, f"{layer}.pre", rows)), []
                 for i in range(len(rows)):
-                    place = [e for e, (target, _) in enumerate(own) if target == i]
-                    source = [j for target, j in own if target == i]
+                    place = [e for e, (target, _) in enumerate(edges) if target == i]
+                    source = [j for target, j in edges if target == i]
                     out.append(rows[i] + (sent[source] * score[place].softmax(0)).sum(0) if place else rows[i])
                 moved.append(torch.stack(out))
             x = [old + new for old, new in zip(moved, self.mapped(str(layer), moved, torch.relu), strict=True)]
@@ -97,25 +97,25 @@ class Slow:
 
 
 def trained_graphs(client: Any) -> list[int]:
-    found: list[int] = client.masks["train"].nonzero().squeeze(1).tolist()
-    return found
+    rows: list[int] = client.masks["train"].nonzero().squeeze(1).tolist()
+    return rows
 
 
 def test_rounds_equal_slow_loops(labelled_sets: Make, start: Callable[..., Any]) -> None:
-    """Three rounds, full batches: SGD by hand, encoders and consensus averaged, all else at home."""
+    """Three rounds of full batches: SGD by hand; encoders and consensus are averaged, the rest stays local."""
     world, rate = labelled_sets((9, 6, 8)), 0.02
     run = start(world, "fedssp", PARAMS, **TRAINING, lr=rate)
     model = run.simulation.server.initial_model()
-    own: list[Model] = [dict(model) for _ in range(3)]
+    models: list[Model] = [dict(model) for _ in range(3)]
     consensus: torch.Tensor | None = None
     for number in (1, 2, 3):
-        uploads, told = run.round(number), []
+        uploads, means = run.round(number), []
         for k, client in enumerate(world.clients):
             assert isinstance(client, GraphClient)
             train = trained_graphs(client)
             graphs, label = [client.graphs[i] for i in train], client.label[train]
             for _ in range(2):
-                leaf = {n: v.clone().requires_grad_("running" not in n) for n, v in own[k].items()}
+                leaf = {n: v.clone().requires_grad_("running" not in n) for n, v in models[k].items()}
                 slow = Slow(leaf, graphs, True)
                 r = slow.means()
                 shift = leaf["preference"] if consensus is not None else 0 * leaf["preference"].detach()
@@ -124,68 +124,70 @@ def test_rounds_equal_slow_loops(labelled_sets: Make, start: Callable[..., Any])
                     loss = loss + 3.0 / 2 * (r.mean(0) - consensus).square().mean()
                 names = [n for n, v in leaf.items() if v.requires_grad]
                 grads = torch.autograd.grad(loss, [leaf[n] for n in names], allow_unused=True)
-                step = {n: own[k][n] - rate * g for n, g in zip(names, grads, strict=True) if g is not None}
-                own[k] = own[k] | step | {n: 0.9 * own[k][n] + 0.1 * v for n, v in slow.seen.items()}
-            told.append(Slow(own[k], graphs, False).means().mean(0))
-            torch.testing.assert_close(uploads["consensus"][k], told[k], rtol=1e-3, atol=1e-5)
-        consensus = sum(size / 23 * m for size, m in zip((9, 6, 8), told, strict=True))
+                step = {n: models[k][n] - rate * g for n, g in zip(names, grads, strict=True) if g is not None}
+                models[k] = models[k] | step | {n: 0.9 * models[k][n] + 0.1 * v for n, v in slow.seen.items()}
+            means.append(Slow(models[k], graphs, False).means().mean(0))
+            torch.testing.assert_close(uploads["consensus"][k], means[k], rtol=1e-3, atol=1e-5)
+        consensus = sum(size / 23 * m for size, m in zip((9, 6, 8), means, strict=True))
         for name in model:
             if name.startswith(("eigen.", "filter.")) and "running" not in name:
-                mean = sum(size / 23 * theta[name] for size, theta in zip((9, 6, 8), own, strict=True))
-                for theta in own:
+                mean = sum(size / 23 * theta[name] for size, theta in zip((9, 6, 8), models, strict=True))
+                for theta in models:
                     theta[name] = mean
-    (found,) = run.simulation.personal_models()
+    (personal,) = run.simulation.personal_models()
     for k in range(3):
-        for name, value in own[k].items():
-            torch.testing.assert_close(found[name][k], value, rtol=1e-3, atol=1e-5)
-    assert all(float(theta["preference"].abs().max()) > 0 for theta in own)
+        for name, value in models[k].items():
+            torch.testing.assert_close(personal[name][k], value, rtol=1e-3, atol=1e-5)
+    assert all(float(theta["preference"].abs().max()) > 0 for theta in models)
     (clients,) = run.simulation.client_batches
-    scores = run.method.predict(found, clients.network, clients.data)
+    scores = run.method.predict(personal, clients.network, clients.data)
     expected = [
-        linear(own[k], "head", Slow(own[k], client.graphs, False).means())  # type: ignore[union-attr]
+        linear(models[k], "head", Slow(models[k], client.graphs, False).means())  # type: ignore[union-attr]
         for k, client in enumerate(world.clients)
     ]
     torch.testing.assert_close(scores, torch.cat(expected), rtol=1e-3, atol=1e-4)
 
 
-def test_a_preference_may_be_added_in_predictions(labelled_sets: Make, start: Callable[..., Any]) -> None:
+def test_preference_can_be_added_in_predictions(labelled_sets: Make, start: Callable[..., Any]) -> None:
     run = start(labelled_sets((9, 6, 8)), "fedssp", PARAMS | {"preference": "always"}, **TRAINING, lr=0.05)
     for number in (1, 2, 3):
         run.round(number)
-    (clients,), (found,) = run.simulation.client_batches, run.simulation.personal_models()
-    scores = run.method.predict(found, clients.network, clients.data)
-    plain = clients.network.forward(found, clients.data).logits
-    added = torch.stack([own @ head for own, head in zip(found["preference"], found["head.weight"], strict=True)])
+    (clients,), (personal,) = run.simulation.client_batches, run.simulation.personal_models()
+    scores = run.method.predict(personal, clients.network, clients.data)
+    plain = clients.network.forward(personal, clients.data).logits
+    added = torch.stack(
+        [shift @ head for shift, head in zip(personal["preference"], personal["head.weight"], strict=True)]
+    )
     torch.testing.assert_close(scores - plain, added[clients.batch.owner], rtol=1e-3, atol=1e-5)
 
 
-def test_names_of_nodes_and_bases_of_eigenspaces_mean_nothing(labelled_sets: Make, start: Callable[..., Any]) -> None:
-    """Cycles, stars and cliques have equal eigenvalues: renaming nodes changes eigenvectors, and no answer."""
+def test_predictions_do_not_depend_on_node_order_or_eigenbasis(labelled_sets: Make, start: Callable[..., Any]) -> None:
+    """Cycles, stars and cliques have equal eigenvalues: a new node order changes eigenvectors, but no logits."""
     world = labelled_sets((9, 6, 8))
 
     def renamed(graph: dgl.DGLGraph) -> dgl.DGLGraph:
         order = torch.from_numpy(np.random.default_rng(1).permutation(graph.num_nodes()))
         return dgl.reorder_graph(graph, "custom", permute_config={"nodes_perm": order}, store_ids=False)
 
-    renamed_clients = [replace(own, graphs=[renamed(graph) for graph in own.graphs]) for own in world.clients]  # type: ignore[union-attr]
-    found = []
+    renamed_clients = [replace(client, graphs=[renamed(graph) for graph in client.graphs]) for client in world.clients]  # type: ignore[union-attr]
+    logits = []
     for federation in (world, replace(world, clients=renamed_clients)):
         run = start(federation, "fedssp", PARAMS, **TRAINING)
         (stacked,) = run.simulation.client_batches
-        found.append(stacked.forward(training=False).logits)
-    assert float(found[0].std(0).max()) > 1e-3
-    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4)
+        logits.append(stacked.forward(training=False).logits)
+    assert float(logits[0].std(0).max()) > 1e-3
+    torch.testing.assert_close(logits[1], logits[0], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
-def test_who_waits_is_scored_under_the_new_encoders(
+def test_absent_clients_are_scored_with_the_new_encoders(
     participation: float, labelled_sets: Make, start: Callable[..., Any]
 ) -> None:
     run = start(labelled_sets((9, 6, 8, 7)), "fedssp", PARAMS, **TRAINING, participation=participation)
     for number in (1, 2, 3):
         run.round(number)
-    (found,) = run.simulation.personal_models()
-    alike = {name for name, value in found.items() if all(torch.equal(value[0], other) for other in value[1:])}
-    encoders = {n for n in found if n.startswith(("eigen.", "filter.")) and "running" not in n}
-    assert encoders <= alike
-    assert not alike & {"input.weight", "head.weight", "0.pre.weight", "filter.inner.norm.running_mean"}
+    (personal,) = run.simulation.personal_models()
+    equal = {name for name, value in personal.items() if all(torch.equal(value[0], other) for other in value[1:])}
+    encoders = {n for n in personal if n.startswith(("eigen.", "filter.")) and "running" not in n}
+    assert encoders <= equal
+    assert not equal & {"input.weight", "head.weight", "0.pre.weight", "filter.inner.norm.running_mean"}

@@ -1,4 +1,4 @@
-"""FedStar against the paper's model graph by graph, its codes by walking, and what crosses."""
+"""FedStar against the paper's model graph by graph, and its codes against explicit walks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def dense(graph: dgl.DGLGraph) -> torch.Tensor:
 
 
 def slow_code(graph: dgl.DGLGraph) -> torch.Tensor:
-    """Return probabilities by following every walk one step at a time, and the degree one-hot."""
+    """Return probabilities by walks, step by step, and the one-hot degree."""
     n = graph.num_nodes()
     near = [graph.successors(v).tolist() for v in range(n)]
     code = torch.zeros(n, WALKS + DEGREES)
@@ -71,51 +71,51 @@ def lonely() -> dgl.DGLGraph:
     return dgl.graph((torch.cat([u, v]), torch.cat([v, u])), num_nodes=5)
 
 
-def test_codes_are_those_of_walkers(labelled_sets: Make) -> None:
+def test_codes_equal_explicit_walks(labelled_sets: Make) -> None:
     graphs = [lonely(), *labelled_sets().whole.graphs]  # type: ignore[union-attr]
     for graph in graphs:
-        found = StructureCode(WALKS, DEGREES)(dense(graph).numpy(), np.array([0, graph.num_nodes()]))
-        torch.testing.assert_close(found, slow_code(graph))
+        code = StructureCode(WALKS, DEGREES)(dense(graph).numpy(), np.array([0, graph.num_nodes()]))
+        torch.testing.assert_close(code, slow_code(graph))
     by_hand = slow_code(lonely())[0, :WALKS]
     torch.testing.assert_close(by_hand, torch.tensor([0.0, 1 / 4 + 1 / 6, 1 / 12 + 1 / 12]))
 
 
 def test_rounds_equal_slow_loops(labelled_sets: Make, start: Callable[..., Any]) -> None:
-    """Two rounds, full batches: SGD by hand, the structure averaged, all else at home."""
+    """Two rounds of full batches: SGD by hand; the structure is averaged, the rest stays local."""
     world, rate = labelled_sets((9, 6, 8)), 0.02
     run = start(world, "fedstar", PARAMS, **TRAINING, lr=rate)
     model = run.simulation.server.initial_model()
-    own: list[dict[str, torch.Tensor]] = [dict(model) for _ in range(3)]
+    models: list[dict[str, torch.Tensor]] = [dict(model) for _ in range(3)]
     for number in (1, 2):
         run.round(number)
         for k, client in enumerate(world.clients):
             assert isinstance(client, GraphClient)
             train = client.masks["train"].nonzero().squeeze(1).tolist()
             for _ in range(2):
-                leaf = {n: v.clone().requires_grad_(True) for n, v in own[k].items()}
+                leaf = {n: v.clone().requires_grad_(True) for n, v in models[k].items()}
                 logits = torch.stack([slow_logits(leaf, client.graphs[i]) for i in train])
                 grads = torch.autograd.grad(F.cross_entropy(logits, client.label[train]), list(leaf.values()))
-                own[k] = {n: v.detach() - rate * g for (n, v), g in zip(leaf.items(), grads, strict=True)}
+                models[k] = {n: v.detach() - rate * g for (n, v), g in zip(leaf.items(), grads, strict=True)}
         for name in model:
             if name.startswith("structure."):
-                mean = sum(size / 23 * theta[name] for size, theta in zip((9, 6, 8), own, strict=True))
-                for theta in own:
+                mean = sum(size / 23 * theta[name] for size, theta in zip((9, 6, 8), models, strict=True))
+                for theta in models:
                     theta[name] = mean
-    (found,) = run.simulation.personal_models()
+    (personal,) = run.simulation.personal_models()
     for k in range(3):
-        for name, value in own[k].items():
-            torch.testing.assert_close(found[name][k], value, rtol=1e-3, atol=1e-5)
+        for name, value in models[k].items():
+            torch.testing.assert_close(personal[name][k], value, rtol=1e-3, atol=1e-5)
     (clients,) = run.simulation.client_batches
-    logits = clients.network.forward(found, clients.data).logits
+    logits = clients.network.forward(personal, clients.data).logits
     place = 0
     for k, client in enumerate(world.clients):
         for graph in client.graphs:  # type: ignore[union-attr]
-            expected = slow_logits({n: v[k] for n, v in found.items()}, graph)
+            expected = slow_logits({n: v[k] for n, v in personal.items()}, graph)
             torch.testing.assert_close(logits[place], expected, rtol=1e-3, atol=1e-4)
             place += 1
 
 
-def test_structure_alone_crosses(labelled_sets: Make, start: Callable[..., Any]) -> None:
+def test_only_structure_is_uploaded(labelled_sets: Make, start: Callable[..., Any]) -> None:
     run = start(labelled_sets(), "fedstar", PARAMS, **TRAINING)
     uploads = run.round(1)["model"]
     assert {name.split(".")[0] for name in uploads} == {"structure"}
@@ -125,13 +125,13 @@ def test_structure_alone_crosses(labelled_sets: Make, start: Callable[..., Any])
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
-def test_who_waits_is_scored_under_the_new_structure(
+def test_absent_clients_are_scored_with_the_new_structure(
     participation: float, labelled_sets: Make, start: Callable[..., Any]
 ) -> None:
     run = start(labelled_sets((9, 6, 8, 7)), "fedstar", PARAMS, **TRAINING, participation=participation)
     for number in (1, 2, 3):
         run.round(number)
-    (found,) = run.simulation.personal_models()
-    for name, value in found.items():
+    (personal,) = run.simulation.personal_models()
+    for name, value in personal.items():
         same = all(torch.equal(value[0], other) for other in value[1:])
         assert same == name.startswith("structure.")

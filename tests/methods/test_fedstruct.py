@@ -1,4 +1,4 @@
-"""FedStruct against loops over the whole graph, and what it is at ends of its range."""
+"""FedStruct against loops over the whole graph, and its reductions."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def walks(world: Federation, hops: int, powers: str) -> torch.Tensor:
     for u, v in zip(*(ends.tolist() for ends in world.whole.graph.edges()), strict=True):
         step[v, u] = 1
     step = step / step.sum(1, keepdim=True)
-    found = [torch.linalg.matrix_power(step, i + 1) for i in range(hops)]
-    return found[-1] if powers == "last" else sum(found) / hops
+    matrices = [torch.linalg.matrix_power(step, i + 1) for i in range(hops)]
+    return matrices[-1] if powers == "last" else sum(matrices) / hops
 
 
 def slow_logits(w: Model, s: torch.Tensor, world: Federation, k: int, bar: torch.Tensor) -> torch.Tensor:
-    """Client k's nodes one by one: a GCN of two layers on its own graph and the mixed vectors of all nodes."""
+    """Nodes of client k: a GCN of two layers on its graph, plus the mixed vectors of all nodes."""
     client = world.clients[k]
     ids, x = client.graph.ndata["global_id"].tolist(), client.feat.to_dense()
     near = [{v} for v in range(len(ids))]
@@ -67,31 +67,31 @@ def test_two_rounds_equal_slow_loops(hops: int, powers: str, federation: Make, s
     for number in (1, 2):
         uploads, trained, total = run.round(number), [], torch.zeros_like(s)
         for k, client in enumerate(world.clients):
-            w, train, own = dict(model), client.graph.ndata["train_mask"], torch.zeros_like(s)
+            w, train, gradient = dict(model), client.graph.ndata["train_mask"], torch.zeros_like(s)
             for _ in range(2):
                 w = {n: v.detach().requires_grad_(True) for n, v in w.items()}
                 vectors = s.clone().requires_grad_(True)
                 logits = slow_logits(w, vectors, world, k, bar)[train]
                 loss = F.cross_entropy(logits, client.graph.ndata["label"][train])
                 *grads, of_vectors = torch.autograd.grad(loss, [*w.values(), vectors])
-                own += of_vectors / 2
+                gradient += of_vectors / 2
                 w = {n: v.detach() - 0.2 * g for (n, v), g in zip(w.items(), grads, strict=True)}
             trained.append(w)
-            total += SIZES[k] / sum(SIZES) * own
+            total += SIZES[k] / sum(SIZES) * gradient
             reached = bar[client.graph.ndata["global_id"]].sum(0) > 0
-            torch.testing.assert_close(uploads["gradient"][k], own[reached], rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(uploads["gradient"][k], gradient[reached], rtol=1e-5, atol=1e-5)
             for n, value in w.items():
                 torch.testing.assert_close(uploads["model"][n][k], value, rtol=1e-5, atol=1e-5)
         model = {n: sum(k / sum(SIZES) * m[n] for k, m in zip(SIZES, trained, strict=True)) for n in model}
         mean, square = 0.9 * mean + 0.1 * total, 0.999 * square + 0.001 * total**2
         s = s - rate * (mean / (1 - 0.9**number)) / ((square / (1 - 0.999**number)).sqrt() + 1e-8)
-        certain = total.abs() > 1e-6  # elsewhere Adam turns the rounding of a gradient near 0 into whole steps
+        certain = total.abs() > 1e-6  # Adam turns rounding of gradients near 0 into whole steps
         torch.testing.assert_close(state["vectors"][certain], s[certain], rtol=1e-4, atol=1e-4)
         s = state["vectors"].detach().clone()
 
 
-def test_of_equal_vectors_it_is_a_constant_beside_fedavg(federation: Make, start: Callable[..., Any]) -> None:
-    """Layer norm makes zeros of equal entries, so all nodes get the same class scores, for any P_bar."""
+def test_equal_vectors_add_a_constant_to_fedavg(federation: Make, start: Callable[..., Any]) -> None:
+    """Layer norm maps equal entries to zeros, so all nodes get the same class scores."""
     run = start(federation(SIZES), "fedstruct", **PLAIN)
     (clients,), shown = run.simulation.client_batches, run.method.global_model(run.simulation.server)
     flat = {n: v.expand(3, *v.shape) for n, v in (shown | {"vectors": torch.ones_like(shown["vectors"])}).items()}
@@ -104,7 +104,7 @@ def test_of_equal_vectors_it_is_a_constant_beside_fedavg(federation: Make, start
 def test_without_a_graph_in_the_model_clients_predict_as_on_the_whole_graph(
     keep: int, federation: Make, start: Callable[..., Any]
 ) -> None:
-    """Rows that were put together in exchanges are those of the whole graph."""
+    """Exchanged rows equal those of the whole graph."""
     world = federation(SIZES)
     run = start(world, "fedstruct", {"hops": 3, "keep": keep}, **{**PLAIN, "kinds": ["mlp"]})
     run.round(1)
@@ -118,21 +118,21 @@ def test_without_a_graph_in_the_model_clients_predict_as_on_the_whole_graph(
 def test_the_largest_entries_of_rows() -> None:
     """Against sorting each row, equal entries included."""
     dense = np.random.default_rng(0).integers(0, 5, (20, 9)).astype(np.float32)
-    found = largest(sp.csr_matrix(dense), 3).toarray()
-    for row, own in zip(dense, found, strict=True):
+    entries = largest(sp.csr_matrix(dense), 3).toarray()
+    for row, kept_row in zip(dense, entries, strict=True):
         kept = sorted(range(9), key=lambda j: (-row[j], j))[:3]
-        assert own.tolist() == [row[j] if j in kept else 0 for j in range(9)]
+        assert kept_row.tolist() == [row[j] if j in kept else 0 for j in range(9)]
     assert (largest(sp.csr_matrix(dense), 0).toarray() == dense).all()
 
 
 def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
-    """Of one hop only ids cross before training: of the nodes that rows reach, and the largest. Then all vectors."""
+    """One hop sends only ids before training: those of reached nodes and the largest. Then all vectors."""
     world, width = federation(SIZES), 5
     simulation = start(world, "fedstruct", {"hops": 1, "keep": 0, "width": width}, **PLAIN).simulation
     bar = walks(world, 1, "last")
     reached = [int((bar[client.graph.ndata["global_id"]].sum(0) > 0).sum()) for client in world.clients]
-    assert simulation.upload_bytes == [8 * own + 8 for own in reached]
+    assert simulation.upload_bytes == [8 * n + 8 for n in reached]
     simulation.round(simulation.method.phases(simulation.config)[-1], 1)
     model = (12 * 8 + 8) + (8 * 3 + 3) + (width * 8 + 8) + (8 * 3 + 3)
     assert simulation.download_bytes == [4 * (model + 30 * width)] * 3
-    assert simulation.upload_bytes == [8 * own + 8 + 4 * (model + own * width) for own in reached]
+    assert simulation.upload_bytes == [8 * n + 8 + 4 * (model + n * width) for n in reached]

@@ -1,4 +1,4 @@
-"""FedTAD against its formulas in slow loops over dense matrices with an optimiser by hand, and without distillation."""
+"""FedTAD against its formulas in slow loops over dense matrices, with the optimiser by hand."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def dense(graph: Any) -> torch.Tensor:
 
 
 def test_reliability_equals_loops_over_nodes_and_walks(federation: Make, start: Callable[..., Any]) -> None:
-    """Return probabilities from powers of a dense matrix, cosines pair by pair."""
+    """Return probabilities by powers of a dense matrix, cosines by pairs."""
     world = federation((13, 7, 10), without_train=(1,))
-    found = start(world, "fedtad", {"walks": 4}, **GCN).simulation.server.state["reliability"]
+    reliability = start(world, "fedtad", {"walks": 4}, **GCN).simulation.server.state["reliability"]
     for k, client in enumerate(world.clients):
         graph, x, a = client.graph, client.feat.to_dense(), dense(client.graph)
         looped = a + torch.eye(len(a))
@@ -38,10 +38,10 @@ def test_reliability_equals_loops_over_nodes_and_walks(federation: Make, start: 
         expected = torch.zeros(3)
         for i in graph.ndata["train_mask"].nonzero().flatten().tolist():
             near = a[i].nonzero().flatten().tolist()
-            alike = [float(torch.dot(h[i], h[j]) / (h[i].norm() * h[j].norm())) for j in near]
-            expected[graph.ndata["label"][i]] += (1 + sum(alike)) / (1 + len(near))
-        torch.testing.assert_close(found[k], expected, rtol=1e-5, atol=1e-5)
-    assert not found[1].any() and found[0].any()
+            cosines = [float(torch.dot(h[i], h[j]) / (h[i].norm() * h[j].norm())) for j in near]
+            expected[graph.ndata["label"][i]] += (1 + sum(cosines)) / (1 + len(near))
+        torch.testing.assert_close(reliability[k], expected, rtol=1e-5, atol=1e-5)
+    assert not reliability[1].any() and reliability[0].any()
 
 
 class Adam:
@@ -70,7 +70,7 @@ def gcn(a: torch.Tensor, x: torch.Tensor, w: Model, on: str) -> torch.Tensor:
 
 
 def nodes(w: Model, z: torch.Tensor, label: list[int]) -> torch.Tensor:
-    h = torch.stack([torch.cat([w["class"][c], own]) for c, own in zip(label, z, strict=True)])
+    h = torch.stack([torch.cat([w["class"][c], noise]) for c, noise in zip(label, z, strict=True)])
     for i in range(3):
         h = torch.tanh(h @ w[f"{i}.weight"] + w[f"{i}.bias"])
     return h @ w["3.weight"] + w["3.bias"]
@@ -79,8 +79,8 @@ def nodes(w: Model, z: torch.Tensor, label: list[int]) -> torch.Tensor:
 def joined(x: torch.Tensor, neighbours: int) -> torch.Tensor:
     """D^-1/2 (A + I) D^-1/2 of the generated graph, node by node."""
     a = torch.eye(len(x))
-    for i, own in enumerate(x):
-        near = sorted(range(len(x)), key=lambda j, own=own: -float(F.cosine_similarity(own, x[j], dim=0)))[:neighbours]
+    for i, row in enumerate(x):
+        near = sorted(range(len(x)), key=lambda j, row=row: -float(F.cosine_similarity(row, x[j], dim=0)))[:neighbours]
         for j in near:
             a[i, j] = a[j, i] = 1
     return a / (a.sum(1).outer(a.sum(1))).sqrt()
@@ -127,8 +127,8 @@ def test_two_rounds_at_the_server_equal_slow_loops(on: str, federation: Make, st
             for k, teacher in enumerate(teachers):
                 taught = gcn(a, x, teacher, on)
                 for c in range(3):
-                    own = [i for i in range(count) if label[i] == c]
-                    loss = loss + 0.7 * share[k, c] * F.cross_entropy(taught[own], torch.tensor([c] * len(own)))
+                    rows = [i for i in range(count) if label[i] == c]
+                    loss = loss + 0.7 * share[k, c] * F.cross_entropy(taught[rows], torch.tensor([c] * len(rows)))
                 loss = loss + 0.4 * torch.exp(-sum(far) / len(far)) - apart(gcn(a, x, theta, on), taught.detach(), k)
             g = of_generator.step(g, differentiated(loss, leaf))
             x = nodes(g, z, label)
@@ -145,7 +145,7 @@ def test_two_rounds_at_the_server_equal_slow_loops(on: str, federation: Make, st
 
 
 def test_distillation_closes_the_gap(federation: Make, start: Callable[..., Any]) -> None:
-    """Where all clients send the same model, and the average has been moved from it, it comes nearer again."""
+    """All clients send the same model: distillation moves a distant student towards it."""
     world = federation((13, 7, 10))
     run = start(world, "fedtad", {"server_epochs": 60, "lr_server": 0.01}, weight_decay=0.0, **GCN)
     server, source = run.simulation.server, torch.Generator().manual_seed(1)
@@ -155,10 +155,10 @@ def test_distillation_closes_the_gap(federation: Make, start: Callable[..., Any]
     batch = collate(world.clients)
 
     def away() -> float:
-        """The mean difference of logits on the clients' graphs, which the server never sees."""
+        """The mean difference of logits on the clients' graphs."""
         logits = [
-            server.backbones[0].forward({n: v.detach().expand(3, *v.shape) for n, v in own.items()}, batch).logits
-            for own in (model, student)
+            server.backbones[0].forward({n: v.detach().expand(3, *v.shape) for n, v in params.items()}, batch).logits
+            for params in (model, student)
         ]
         return float((logits[0] - logits[1]).abs().mean())
 
@@ -167,7 +167,7 @@ def test_distillation_closes_the_gap(federation: Make, start: Callable[..., Any]
     assert away() < 0.8 * before
 
 
-def test_nodes_are_joined_both_ways_and_not_to_themselves() -> None:
+def test_nearest_edges_are_symmetric_without_self_loops() -> None:
     edge = nearest(torch.randn(20, 4, generator=torch.Generator().manual_seed(0)), 3)
     pairs = {(u, v) for u, v in edge.T.tolist()}
     assert len(pairs) == edge.shape[1] and all((v, u) in pairs and u != v for u, v in pairs)

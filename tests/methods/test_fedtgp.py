@@ -39,8 +39,8 @@ def slow_loss(params: list[torch.Tensor], sent: torch.Tensor, label: torch.Tenso
     total = torch.zeros((), dtype=sent.dtype)
     for c, y in zip(sent, label.tolist(), strict=True):
         d = [(c - p).square().sum().sqrt() for p in prototypes]
-        own = torch.exp(-(d[y] + delta))
-        total = total - torch.log(own / (own + sum(torch.exp(-d[j]) for j in range(len(d)) if j != y)))
+        numerator = torch.exp(-(d[y] + delta))
+        total = total - torch.log(numerator / (numerator + sum(torch.exp(-d[j]) for j in range(len(d)) if j != y)))
     return total / len(sent)
 
 

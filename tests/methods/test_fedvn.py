@@ -1,4 +1,4 @@
-"""FedVN against its two networks graph by graph and node by node, its rounds by hand, and what crosses."""
+"""FedVN against slow loops of its two networks and its rounds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Model = dict[str, torch.Tensor]
 
 
 class Slow:
-    """Both networks on some graphs of one client; BatchNorm over all their rows, or by the running statistics."""
+    """Both networks on graphs of one client; BatchNorm over all their rows, or by running statistics."""
 
     def __init__(self, p: Model, graphs: list[dgl.DGLGraph], of_batch: bool) -> None:
         self.p, self.graphs, self.of_batch = p, graphs, of_batch
@@ -63,27 +63,27 @@ class Slow:
         for i in range(L):
             seen = h
             h = [
-                torch.stack([row + sum(s[m] * v[m] for m in range(M)) for row, s in zip(x, own, strict=True)])
-                for x, own, v in zip(h, links, virtual, strict=True)
+                torch.stack([row + sum(s[m] * v[m] for m in range(M)) for row, s in zip(x, weights, strict=True)])
+                for x, weights, v in zip(h, links, virtual, strict=True)
             ]
             h = self.layer(str(i), h, i == L - 1)
             if i == L - 1:
                 break
-            told = [
-                torch.stack([v[m] + sum(own[j, m] * x[j] for j in range(len(x))) for m in range(M)])
-                for x, own, v in zip(seen, links, virtual, strict=True)
+            gathered = [
+                torch.stack([v[m] + sum(weights[j, m] * x[j] for j in range(len(x))) for m in range(M)])
+                for x, weights, v in zip(seen, links, virtual, strict=True)
             ]
             for name in (f"{i}.virtual.inner", f"{i}.virtual.outer"):
-                flat = [self.linear(name, t).reshape(1, -1) for t in told]
-                told = [x.relu().view(M, -1) for x in self.norm(f"{name}.norm", flat)]
-            virtual = told
+                flat = [self.linear(name, t).reshape(1, -1) for t in gathered]
+                gathered = [x.relu().view(M, -1) for x in self.norm(f"{name}.norm", flat)]
+            virtual = gathered
         mean = torch.stack([x.mean(0) for x in h])
         return self.linear("head", self.linear("post", mean).relu())
 
 
-def descended(theta: Model, loss: Callable[[Model], torch.Tensor], own: Callable[[str], bool]) -> Model:
+def descended(theta: Model, loss: Callable[[Model], torch.Tensor], trained: Callable[[str], bool]) -> Model:
     """One step of SGD on some of the parameters."""
-    leaf = {n: v.clone().requires_grad_(own(n) and "running" not in n) for n, v in theta.items()}
+    leaf = {n: v.clone().requires_grad_(trained(n) and "running" not in n) for n, v in theta.items()}
     names = [n for n, v in leaf.items() if v.requires_grad]
     grads = torch.autograd.grad(loss(leaf), [leaf[n] for n in names], allow_unused=True)
     return theta | {n: theta[n] - RATE * g for n, g in zip(names, grads, strict=True) if g is not None}
@@ -100,11 +100,11 @@ def generates(name: str) -> bool:
 
 @pytest.mark.parametrize("rival", ["uniform", "mean"])
 def test_rounds_equal_slow_loops(rival: str, labelled_sets: Make, start: Callable[..., Any]) -> None:
-    """Three rounds, full batches: the generator by SGD by hand, then classifier and virtual nodes; averaged."""
+    """Three rounds of full batches: SGD by hand on the generator, then on classifier and virtual nodes."""
     world = labelled_sets((9, 6, 8))
     run = start(world, "fedvn", PARAMS | {"rival": rival}, **TRAINING, lr=RATE)
     model = run.simulation.server.initial_model()
-    own, links = [dict(model) for _ in range(3)], [torch.full((M,), 0.5) for _ in range(3)]
+    models, links = [dict(model) for _ in range(3)], [torch.full((M,), 0.5) for _ in range(3)]
     rivals = [torch.full((M,), 1 / M)]
     for number in (1, 2, 3):
         uploads = run.round(number)
@@ -132,32 +132,32 @@ def test_rounds_equal_slow_loops(rival: str, labelled_sets: Make, start: Callabl
                 return error + 0.7 * sum(pairs) / M**2
 
             for _ in range(2):
-                own[k] = followed(descended(own[k], generator_loss, generates), kept["seen"])
+                models[k] = followed(descended(models[k], generator_loss, generates), kept["seen"])
                 links[k] = kept["links"]
             for _ in range(2):
-                own[k] = followed(descended(own[k], loss, lambda name: not generates(name)), kept["seen"])
+                models[k] = followed(descended(models[k], loss, lambda name: not generates(name)), kept["seen"])
             for name, value in uploads["model"].items():
-                torch.testing.assert_close(value[k], own[k][name], rtol=1e-3, atol=1e-5)
+                torch.testing.assert_close(value[k], models[k][name], rtol=1e-3, atol=1e-5)
         for name in model:
             if not generates(name):
-                mean = sum(size / 23 * theta[name] for size, theta in zip((9, 6, 8), own, strict=True))
-                for theta in own:
+                mean = sum(size / 23 * theta[name] for size, theta in zip((9, 6, 8), models, strict=True))
+                for theta in models:
                     theta[name] = mean
         if rival == "mean":
             rivals.append(sum(size / 23 * s for size, s in zip((9, 6, 8), links, strict=True)))
-    (found,), (clients,) = run.simulation.personal_models(), run.simulation.client_batches
-    scores = run.method.predict(found, clients.network, clients.data)
+    (personal,), (clients,) = run.simulation.personal_models(), run.simulation.client_batches
+    scores = run.method.predict(personal, clients.network, clients.data)
     expected = []
     for k, client in enumerate(world.clients):
-        for name, value in own[k].items():
-            torch.testing.assert_close(found[name][k], value, rtol=1e-3, atol=1e-5)
-        slow = Slow(own[k], client.graphs, False)  # type: ignore[union-attr]
+        for name, value in models[k].items():
+            torch.testing.assert_close(personal[name][k], value, rtol=1e-3, atol=1e-5)
+        slow = Slow(models[k], client.graphs, False)  # type: ignore[union-attr]
         expected.append(slow.logits(slow.links()))
     torch.testing.assert_close(scores, torch.cat(expected), rtol=1e-3, atol=1e-4)
 
 
-def test_virtual_nodes_without_values_mean_nothing_in_one_layer(labelled_sets: Make, start: Callable[..., Any]) -> None:
-    """What nodes without values gather reaches others a layer later."""
+def test_zero_virtual_nodes_have_no_effect_in_one_layer(labelled_sets: Make, start: Callable[..., Any]) -> None:
+    """The sums of zero virtual nodes reach other nodes one layer later."""
     for layers in (1, 2):
         run = start(labelled_sets(), "fedvn", PARAMS, **TRAINING | {"backbone": {"hidden": H, "layers": layers}})
         (clients,) = run.simulation.client_batches
@@ -169,11 +169,11 @@ def test_virtual_nodes_without_values_mean_nothing_in_one_layer(labelled_sets: M
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
-def test_generators_stay(participation: float, labelled_sets: Make, start: Callable[..., Any]) -> None:
+def test_generators_are_not_shared(participation: float, labelled_sets: Make, start: Callable[..., Any]) -> None:
     run = start(labelled_sets((9, 6, 8, 7)), "fedvn", PARAMS, **TRAINING, participation=participation)
     for number in (1, 2, 3):
         run.round(number)
-    (found,) = run.simulation.personal_models()
-    alike = {name for name, value in found.items() if all(torch.equal(value[0], other) for other in value[1:])}
-    assert {name for name in found if not generates(name)} <= alike
-    assert not alike & {"generator.input.weight", "generator.head.weight", "generator.0.inner.weight"}
+    (personal,) = run.simulation.personal_models()
+    equal = {name for name, value in personal.items() if all(torch.equal(value[0], other) for other in value[1:])}
+    assert {name for name in personal if not generates(name)} <= equal
+    assert not equal & {"generator.input.weight", "generator.head.weight", "generator.0.inner.weight"}

@@ -1,4 +1,4 @@
-"""FGGP against slow loops of its views, losses, clusters and memory, and what it is without them."""
+"""FGGP against slow loops of its views, losses, clusters and memory."""
 
 from __future__ import annotations
 
@@ -65,20 +65,20 @@ class Slow:
         h, _ = gcn(theta, self.x, self.plain)
         self.linked = self.edges + torch.eye(len(h))
         for i in range(len(h)):
-            others = sorted((j for j in range(len(h)) if j != i), key=lambda j: -cosine(h[i], h[j]))
-            for j in others[:NEIGHBOURS]:
+            similar = sorted((j for j in range(len(h)) if j != i), key=lambda j: -cosine(h[i], h[j]))
+            for j in similar[:NEIGHBOURS]:
                 self.linked[i, j] = self.linked[j, i] = 1.0
         self.linked = (self.linked > 0).float()
 
     def prototypes(self, h: torch.Tensor, logits: torch.Tensor) -> dict[int, torch.Tensor]:
-        p, found = logits.softmax(1), {}
+        p, means = logits.softmax(1), {}
         kept: dict[int, list[tuple[Any, torch.Tensor]]] = {}
         for i in range(len(h)):
             j = int(self.label[i]) if self.train[i] else int(p[i].argmax())
             kept.setdefault(j, []).append((1.0 if self.train[i] else p[i, j], h[i]))
-        for j, own in kept.items():
-            found[j] = sum(w * row for w, row in own) / sum(w for w, _ in own)
-        return dict(sorted(found.items()))
+        for j, members in kept.items():
+            means[j] = sum(w * row for w, row in members) / sum(w for w, _ in members)
+        return dict(sorted(means.items()))
 
     def loss(self, theta: Model) -> torch.Tensor:
         h, logits = gcn(theta, self.x, self.plain)
@@ -90,8 +90,8 @@ class Slow:
         apart = torch.zeros(())
         for i in range(n):
             for j in range(n):
-                own = F.binary_cross_entropy_with_logits(score[i, j], self.linked[i, j])
-                apart = apart + own * (no / yes if self.linked[i, j] else 1.0) / (2 * no)
+                error = F.binary_cross_entropy_with_logits(score[i, j], self.linked[i, j])
+                apart = apart + error * (no / yes if self.linked[i, j] else 1.0) / (2 * no)
         u, graph = self.noise.random((n, n), dtype=np.float32), torch.eye(n)
         for i in range(n):
             for j in range(i + 1, n):
@@ -103,26 +103,26 @@ class Slow:
                 at[i, j], back[j, i] = 1, 1
                 graph = graph + drawn * (at + back)
         seen, other = gcn(theta, self.x, laplacian(graph))
-        own, far = self.prototypes(h, logits), {}
+        local, far = self.prototypes(h, logits), {}
         p = logits.softmax(1)
-        for j in own:  # the same classes and weights, other embeddings
+        for j in local:  # the same classes and weights, other embeddings
             rows = [i for i in range(n) if (int(self.label[i]) if self.train[i] else int(p[i].argmax())) == j]
             weight = [1.0 if self.train[i] else p[i, j] for i in rows]
             far[j] = sum(w * seen[i] for w, i in zip(weight, rows, strict=True)) / sum(weight)
         align = torch.zeros(())
-        for j in own:
-            near = torch.cosine_similarity(far[j], own[j], 0) / ALIGN
-            rivals = [torch.cosine_similarity(far[j], far[c], 0) / ALIGN for c in own if c != j]
-            rivals += [torch.cosine_similarity(far[j], own[c], 0) / ALIGN for c in own if c != j]
+        for j in local:
+            near = torch.cosine_similarity(far[j], local[j], 0) / ALIGN
+            rivals = [torch.cosine_similarity(far[j], far[c], 0) / ALIGN for c in local if c != j]
+            rivals += [torch.cosine_similarity(far[j], local[c], 0) / ALIGN for c in local if c != j]
             align = align + torch.log(sum((r.exp() for r in rivals), near.exp())) - near
         t, y = self.train, self.label[self.train]
         total = F.cross_entropy(logits[t], y) + 0.8 * (F.cross_entropy(other[t], y) + apart)
-        return total + 1.5 * align / len(own)
+        return total + 1.5 * align / len(local)
 
 
 def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) -> None:
     """Three rounds of models, prototypes and memory, and predictions by it."""
-    world = federation(SIZES, seed=SEED)  # at others two nodes look alike to a third up to rounding
+    world = federation(SIZES, seed=SEED)  # other seeds give ties of similarity up to rounding
     run = start(world, "fggp", PARAMS, **PLAIN)
     model = {n: v.clone() for n, v in run.simulation.server.initial_model().items()}
     slow_clients = [Slow(client, k, 5) for k, client in enumerate(world.clients)]
@@ -140,10 +140,12 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) ->
             trained.append(theta)
             for n, value in theta.items():
                 torch.testing.assert_close(uploads["model"][n][k], value, rtol=1e-4, atol=1e-5)
-            own = slow.prototypes(*gcn(theta, slow.x, slow.plain))
-            assert uploads["classes"][k].tolist() == list(own)
-            torch.testing.assert_close(uploads["prototypes"][k], torch.stack(list(own.values())), rtol=1e-4, atol=1e-5)
-            for j, row in own.items():
+            prototypes = slow.prototypes(*gcn(theta, slow.x, slow.plain))
+            assert uploads["classes"][k].tolist() == list(prototypes)
+            torch.testing.assert_close(
+                uploads["prototypes"][k], torch.stack(list(prototypes.values())), rtol=1e-4, atol=1e-5
+            )
+            for j, row in prototypes.items():
                 sent.setdefault(j, []).append(row)
         model = {n: sum(s / sum(SIZES) * m[n] for s, m in zip(SIZES, trained, strict=True)) for n in model}
         for j in sorted(sent):
@@ -157,7 +159,7 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) ->
     scores = run.method.predict(shown, clients.network, clients.data)
     h = torch.cat([gcn(model, slow.x, slow.plain)[0] for slow in slow_clients])
     for i in range(len(h)):
-        near = sorted(memory, key=lambda own: -cosine(h[i], own[1]))[:3]
+        near = sorted(memory, key=lambda entry: -cosine(h[i], entry[1]))[:3]
         vote, mass = [1e-5] * 3, sum(math.exp(cosine(h[i], row) / 0.1) for _, row in near)
         for j, row in near:
             vote[j] += math.exp(cosine(h[i], row) / 0.1) / mass
@@ -165,7 +167,7 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) ->
 
 
 def test_clusters_by_hand() -> None:
-    """Four pairs of neighbours, two and two close: four clusters, then two, then one, so two remain."""
+    """Four pairs of neighbours, in two groups: four clusters, then two, then one, so two remain."""
     angle = torch.tensor([0.00, 0.02, 0.30, 0.33, 2.00, 2.05, 2.30, 2.33])
     rows = torch.stack([angle.cos(), angle.sin()], 1) * torch.arange(1.0, 9.0).unsqueeze(1)
     torch.testing.assert_close(cluster_means(rows), torch.stack([rows[:4].mean(0), rows[4:].mean(0)]))
@@ -174,8 +176,8 @@ def test_clusters_by_hand() -> None:
     torch.testing.assert_close(cluster_means(rows[:1]), rows[:1])
 
 
-def test_clusters_are_those_of_a_search() -> None:
-    """On random vectors, by following first neighbours one by one."""
+def test_clusters_equal_slow_search() -> None:
+    """Random vectors, first neighbours one by one."""
     rows = torch.from_numpy(np.random.default_rng(3).normal(size=(23, 4)).astype(np.float32))
 
     def grouped(points: torch.Tensor) -> list[set[int]]:
@@ -190,24 +192,24 @@ def test_clusters_are_those_of_a_search() -> None:
 
     parts = grouped(rows)
     while len(parts) > 1:
-        means = torch.stack([rows[sorted(own)].mean(0) for own in parts])
+        means = torch.stack([rows[sorted(members)].mean(0) for members in parts])
         merged = grouped(means)
         if len(merged) in (1, len(parts)):
             break
-        parts = [set().union(*(parts[i] for i in own)) for own in merged]
-    expected = sorted(rows[sorted(own)].mean(0).tolist() for own in parts)
+        parts = [set().union(*(parts[i] for i in group)) for group in merged]
+    expected = sorted(rows[sorted(members)].mean(0).tolist() for members in parts)
     assert len(expected) > 1
     np.testing.assert_allclose(sorted(cluster_means(rows).tolist()), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_large_clients_pairs_are_made_again(
+def test_large_clients_recompute_pairs(
     federation: Make, start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = federation(SIZES)
-    kept, made = start(world, "fggp", PARAMS), start(world, "fggp", PARAMS)
+    kept, recomputed = start(world, "fggp", PARAMS), start(world, "fggp", PARAMS)
     for number in (1, 2):
         expected = kept.round(number)["model"]
         monkeypatch.setattr("fglbench.methods.fggp.views.LARGE", 1)
-        found = made.round(number)["model"]
+        model = recomputed.round(number)["model"]
         monkeypatch.undo()
-        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(model, expected)

@@ -1,4 +1,4 @@
-"""FGSSL against its formulas, and the identities it must keep."""
+"""FGSSL against its formulas, and its identities."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ NO_VIEWS = {"weak_edges": 0.0, "weak_features": 0.0, "strong_edges": 0.0, "stron
 def slow_divergence(
     student: torch.Tensor, teacher: torch.Tensor, graph: dgl.DGLGraph, omega: float
 ) -> list[torch.Tensor]:
-    found = []
+    losses = []
     for i in range(graph.num_nodes()):
         near = graph.predecessors(i).tolist()
         if not near:
-            found.append((student * 0).sum())
+            losses.append((student * 0).sum())
             continue
         mine, fixed = (torch.stack([torch.exp(z[i] @ z[j] / omega) for j in near]) for z in (student, teacher))
         mine, fixed = mine / mine.sum(), fixed / fixed.sum()
-        found.append(sum(q * torch.log(q / p) for p, q in zip(mine, fixed, strict=True)))
-    return found
+        losses.append(sum(q * torch.log(q / p) for p, q in zip(mine, fixed, strict=True)))
+    return losses
 
 
 def test_neighbour_divergence() -> None:
@@ -39,12 +39,13 @@ def test_neighbour_divergence() -> None:
     graph = dgl.graph(([0, 1, 1, 2, 3, 2, 0, 4], [1, 0, 2, 1, 1, 0, 4, 0]), num_nodes=6)  # node 5 is isolated
     student, teacher = (torch.randn(6, 3, generator=generator) for _ in range(2))
     student.requires_grad_(True)
-    found = neighbour_divergence(student, teacher, graph, 0.7)
+    divergence = neighbour_divergence(student, teacher, graph, 0.7)
     expected = torch.stack(slow_divergence(student, teacher, graph, 0.7))
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(divergence, expected)
     weights = torch.arange(6.0)
     torch.testing.assert_close(
-        torch.autograd.grad((found * weights).sum(), student), torch.autograd.grad((expected * weights).sum(), student)
+        torch.autograd.grad((divergence * weights).sum(), student),
+        torch.autograd.grad((expected * weights).sum(), student),
     )
     far = neighbour_divergence(100 * student, 100 * teacher, graph, 0.01)  # similarities of tens of thousands
     assert torch.isfinite(far).all() and torch.isfinite(torch.autograd.grad(far.sum(), student)[0]).all()
@@ -53,7 +54,7 @@ def test_neighbour_divergence() -> None:
 def slow_contrast(
     left: torch.Tensor, right: torch.Tensor, i: int, train: list[int], label: torch.Tensor, everyone: bool
 ) -> torch.Tensor:
-    """FNSC of anchor i with temperature 0.3; everyone: all samples in the denominator."""
+    """FNSC of anchor i at temperature 0.3. everyone: all samples in the denominator."""
     f = {j: torch.exp(torch.cosine_similarity(left[i], right[j], dim=0) / 0.3) for j in train}
     positive = [p for p in train if label[p] == label[i]]
     negative = sum(f[q] for q in train if label[q] != label[i])
@@ -72,10 +73,9 @@ def slow_contrast(
     ],
 )
 def test_the_objective_written_out(params: dict[str, Any], federation: Make, start: Start) -> None:
-    """Without augmentation and dropout: value and gradient of each client's loss, from loops over its nodes.
+    """Loss and gradient per client from loops over its nodes, without augmentation and dropout.
 
-    With the client's own model as the target both of its passes have gradients, and the pair of a node with itself in
-    the other view has cosine 1.
+    If the target is the client's model, both passes have gradients, and a node has cosine 1 with its other view.
     """
     world = federation((13, 7, 10))
     options = {"contrast_weight": 1.5, "distil_weight": 0.8, "temperature": 0.3, "distil_temperature": 0.6}
@@ -92,19 +92,19 @@ def test_the_objective_written_out(params: dict[str, Any], federation: Make, sta
     alone = start(world, "local", backbone={"dropout": 0.0}, clients_per_batch=1, **GCN)
     for k, single in enumerate(alone.simulation.client_batches):
         leaf = {n: v[k : k + 1].detach().clone().requires_grad_(True) for n, v in clients.params.items()}
-        own = single.forward(leaf, training=False)
+        local = single.forward(leaf, training=False)
         with torch.no_grad():
             fixed, initial = (single.forward(model, training=False) for model in (w, first))
-        target = {"global": fixed, "initial": initial, "local": own}[params.get("target", "global")]
+        target = {"global": fixed, "initial": initial, "local": local}[params.get("target", "global")]
         train, label, graph = single.batch.rows["train"].tolist(), single.batch.label, single.batch.graph
 
-        divergence = slow_divergence(own.logits, fixed.logits, graph, 0.6)
-        total = own.logits.sum() * 0
+        divergence = slow_divergence(local.logits, fixed.logits, graph, 0.6)
+        total = local.logits.sum() * 0
         for i in train:
-            total = total - torch.log_softmax(own.logits[i], 0)[label[i]]
-            contrast = slow_contrast(own.pre[-1], target.pre[-1], i, train, label, "rivals" in params)
+            total = total - torch.log_softmax(local.logits[i], 0)[label[i]]
+            contrast = slow_contrast(local.pre[-1], target.pre[-1], i, train, label, "rivals" in params)
             if params.get("symmetric"):
-                contrast = (contrast + slow_contrast(target.pre[-1], own.pre[-1], i, train, label, True)) / 2
+                contrast = (contrast + slow_contrast(target.pre[-1], local.pre[-1], i, train, label, True)) / 2
             total = total + 1.5 * contrast
             if "distil_nodes" not in params:
                 total = total + 0.8 * divergence[i]
@@ -120,12 +120,12 @@ def test_the_objective_written_out(params: dict[str, Any], federation: Make, sta
 def models(run: Any, rounds: int = 3) -> dict[str, torch.Tensor]:
     for number in range(1, rounds + 1):
         run.round(number)
-    found: dict[str, torch.Tensor] = run.simulation.server.state["model"]
-    return found
+    model: dict[str, torch.Tensor] = run.simulation.server.state["model"]
+    return model
 
 
 def test_views_take_the_strength_of_their_side(federation: Make, start: Start) -> None:
-    """A strength whose rates are 0 leaves that side's graph alone, and the other side's not."""
+    """Rates of 0 keep the graph of one side and not that of the other."""
     still = {"strong_edges": 0.0, "strong_features": 0.0}
     game = start(federation((30, 20, 25)), "fgssl", {"local_view": "strong", "global_view": "weak", **still}, **GCN)
     clients, method = game.simulation.client_batches[0], game.simulation.method
@@ -139,8 +139,8 @@ def test_the_ablations_cannot_be_switched_on(start: Start, federation: Make) -> 
         start(federation(), "fgssl-fnsc", {"distil_weight": 1.0})
 
 
-def test_the_target_of_a_contrast_of_views(federation: Make, start: Start) -> None:
-    """With dropout: the client's own second pass is a training pass, a frozen one is not; the initial one stays."""
+def test_target_of_the_contrast_of_views(federation: Make, start: Start) -> None:
+    """With dropout a local target is a training pass and a frozen one is not; the initial model stays."""
     game = start(federation(), "fgssl", {"target": "initial"}, backbone={"dropout": 0.5}, **GCN)
     first = {n: v.clone() for n, v in game.simulation.server.state["model"].items()}
     models(game)

@@ -1,4 +1,4 @@
-"""FML: both losses and their separate gradients, the mean of the memes, and what stays private."""
+"""FML: both losses and their separate gradients, and the mean of the memes."""
 
 from __future__ import annotations
 
@@ -28,22 +28,29 @@ def test_losses_and_gradients(nodes: str, federation: Make, start: Callable[...,
     for value in clients.params.values():
         value.requires_grad_(True)
     out, batch = run.method.pair(clients), clients.batch
-    own, m = out.private.logits, out.shared.logits
+    private_logits, meme_logits = out.private.logits, out.shared.logits
     private, meme = [], []
     for k in range(5):
         rows = range(batch.offsets[k], batch.offsets[k + 1])
         train = [i for i in rows if batch.masks["train"][i]]
         taught = train if nodes == "train" else list(rows)
-        ce = [sum(-F.log_softmax(z[i], 0)[batch.label[i]] for i in train) / len(train) for z in (own, m)]
-        private.append(0.3 * ce[0] + 0.7 * sum(divergence(m[i], own[i]) for i in taught) / len(taught))
-        meme.append(0.8 * ce[1] + 0.2 * sum(divergence(own[i], m[i]) for i in taught) / len(taught))
+        ce = [
+            sum(-F.log_softmax(z[i], 0)[batch.label[i]] for i in train) / len(train)
+            for z in (private_logits, meme_logits)
+        ]
+        private.append(
+            0.3 * ce[0] + 0.7 * sum(divergence(meme_logits[i], private_logits[i]) for i in taught) / len(taught)
+        )
+        meme.append(
+            0.8 * ce[1] + 0.2 * sum(divergence(private_logits[i], meme_logits[i]) for i in taught) / len(taught)
+        )
     mine = run.method.local_loss(clients)
     torch.testing.assert_close(mine, torch.stack(private) + torch.stack(meme))
     for shared, loss in ((False, torch.stack(private)), (True, torch.stack(meme))):
         params = [value for name, value in sorted(clients.params.items()) if name.startswith("shared.") == shared]
-        found = torch.autograd.grad(mine.sum(), params, retain_graph=True)
-        torch.testing.assert_close(found, torch.autograd.grad(loss.sum(), params, retain_graph=True))
-        assert any(grad.abs().max() > 0 for grad in found)
+        grads = torch.autograd.grad(mine.sum(), params, retain_graph=True)
+        torch.testing.assert_close(grads, torch.autograd.grad(loss.sum(), params, retain_graph=True))
+        assert any(grad.abs().max() > 0 for grad in grads)
 
 
 @pytest.mark.parametrize("uniform", [True, False])
@@ -53,7 +60,7 @@ def test_server_averages_the_memes(uniform: bool, federation: Make, start: Calla
     models = run.round(1)["model"]
     sizes = [1.0] * 5 if uniform else [client.graph.num_nodes() for client in world.clients]
     for name, value in run.simulation.server.state["model"].items():
-        mean = sum(n / sum(sizes) * own for n, own in zip(sizes, models[name], strict=True))
+        mean = sum(n / sum(sizes) * params for n, params in zip(sizes, models[name], strict=True))
         torch.testing.assert_close(value, mean)
 
 

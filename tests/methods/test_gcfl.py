@@ -1,4 +1,4 @@
-"""GCFL and GCFL+ against a slow server written from the paper: brute-force cuts, recursive warping; and identities."""
+"""GCFL and GCFL+ against a slow server from the paper: brute-force cuts, recursive warping; and identities."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def slow_cut(weight: np.ndarray) -> float:
     return min(cut_value(weight, side) for size in range(1, n) for side in combinations(range(n), size))
 
 
-def test_the_cut_is_the_least_of_all() -> None:
+def test_cut_is_the_minimum() -> None:
     rng = np.random.default_rng(0)
     for n in (2, 3, 5, 7):
         weight = rng.random((n, n))
@@ -55,7 +55,7 @@ def test_the_cut_is_the_least_of_all() -> None:
         assert cut_value(weight, tuple(first)) == pytest.approx(slow_cut(weight))
 
 
-def test_two_groups_that_hardly_touch_are_cut_apart() -> None:
+def test_weakly_connected_groups_are_separated() -> None:
     weight = np.full((5, 5), 0.01)
     weight[np.ix_([0, 3], [0, 3])] = weight[np.ix_([1, 2, 4], [1, 2, 4])] = 5.0
     assert min_cut(weight) == ([0, 3], [1, 2, 4])
@@ -71,7 +71,7 @@ def test_warping_by_hand() -> None:
 
 
 class SlowServer:
-    """The server's side from uploads alone: clusters, series, and each client's next model."""
+    """The server from uploads: clusters, series, and the next model per client."""
 
     def __init__(self, model: dict[str, torch.Tensor], sizes: list[int], plus: bool, params: dict[str, Any]) -> None:
         self.clusters = [list(range(len(sizes)))]
@@ -81,10 +81,11 @@ class SlowServer:
 
     def round(self, number: int, uploads: list[dict[str, torch.Tensor]], norms: list[float]) -> None:
         moved = [
-            torch.cat([(own[n] - sent[n]).flatten() for n in own]) for own, sent in zip(uploads, self.sent, strict=True)
+            torch.cat([(model[n] - sent[n]).flatten() for n in model])
+            for model, sent in zip(uploads, self.sent, strict=True)
         ]
-        for own, norm in zip(self.series, norms, strict=True):
-            own.append(norm)
+        for history, norm in zip(self.series, norms, strict=True):
+            history.append(norm)
         clusters = []
         for cluster in self.clusters:
             mean = torch.stack([moved[k] for k in cluster]).mean(0).norm()
@@ -112,15 +113,15 @@ class SlowServer:
 
     def weights(self, cluster: list[int], moved: list[torch.Tensor]) -> np.ndarray:
         n = len(cluster)
-        found = np.zeros((n, n))
+        weight = np.zeros((n, n))
         for a, i in enumerate(cluster):
             for b, j in enumerate(cluster):
                 if self.plus:
                     last = self.params["length"]
-                    found[a, b] = slow_dtw(self.series[i][-last:], self.series[j][-last:])
+                    weight[a, b] = slow_dtw(self.series[i][-last:], self.series[j][-last:])
                 else:
-                    found[a, b] = 1 + torch.dot(moved[i], moved[j]) / (moved[i].norm() * moved[j].norm())
-        return found.max() - found if self.plus else found
+                    weight[a, b] = 1 + torch.dot(moved[i], moved[j]) / (moved[i].norm() * moved[j].norm())
+        return weight.max() - weight if self.plus else weight
 
 
 @pytest.mark.parametrize("name", ["gcfl", "gcfl+"])
@@ -141,13 +142,12 @@ def test_rounds_equal_a_slow_server(name: str, labelled_sets: Make, start: Calla
             for k in range(5):
                 torch.testing.assert_close(value[k], slow.sent[k][n], rtol=1e-5, atol=1e-6)
     assert history[1] == 1 and history[-1] > 2, history
-    (own,) = run.simulation.personal_models()
-    assert all(torch.equal(own[n], value) for n, value in server.state["sent"].items())
+    (personal,) = run.simulation.personal_models()
+    assert all(torch.equal(personal[n], value) for n, value in server.state["sent"].items())
 
 
 def test_the_norm_is_that_of_the_last_minibatch_of_each_client(labelled_sets: Make, start: Callable[..., Any]) -> None:
-    """One epoch, rate 0 (nearly): in any order, a client of one minibatch has the norm of its whole gradient,
-    also where others go on."""
+    """One epoch at a rate near 0: a client with one minibatch has the norm of its whole gradient."""
     world = labelled_sets((13, 5, 6))  # 7, 3, 3 training graphs: three minibatches (the last joined), one and one
     run = start(world, "gcfl+", kinds=["gin"], local_epochs=1, batch_size=3, lr=1e-9, backbone={"dropout": 0.0})
     norms = run.round(1)["norm"].squeeze(1)
@@ -161,14 +161,14 @@ def test_the_norm_is_that_of_the_last_minibatch_of_each_client(labelled_sets: Ma
     assert float(norms[0]) > 0 and not torch.isclose(norms[0], whole[0])
 
 
-def test_norms_of_updates_stand_in_for_those_of_gradients(labelled_sets: Make, start: Callable[..., Any]) -> None:
+def test_norms_of_updates_replace_norms_of_gradients(labelled_sets: Make, start: Callable[..., Any]) -> None:
     run = start(labelled_sets(COUNTS), "gcfl+", {"series": "update"}, **TRAINING)
     sent = run.simulation.server.initial_model()
     uploads = run.round(1)
     assert set(uploads) == {"model"}
-    for k, (own,) in enumerate(run.simulation.server.state["series"]):
+    for k, (norm,) in enumerate(run.simulation.server.state["series"]):
         moved = torch.cat([(uploads["model"][n][k] - sent[n]).flatten() for n in sent])
-        assert own == pytest.approx(float(moved.norm()), rel=1e-5)
+        assert norm == pytest.approx(float(moved.norm()), rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["gcfl", "gcfl+"])
@@ -183,7 +183,7 @@ def test_one_cluster_is_fedavg(name: str, participation: float, labelled_sets: M
 
 
 @pytest.mark.parametrize("name", ["gcfl", "gcfl+"])
-def test_without_a_cut_every_model_is_fedavgs_to_the_last_bit(
+def test_without_a_cut_models_are_bitwise_those_of_fedavg(
     name: str, labelled_sets: Make, start: Callable[..., Any]
 ) -> None:
     runs = [start(labelled_sets(COUNTS), each, **TRAINING) for each in (name, "fedavg")]
@@ -194,7 +194,7 @@ def test_without_a_cut_every_model_is_fedavgs_to_the_last_bit(
 
 
 def test_bounds_in_units_of_the_largest_mean_update() -> None:
-    """By hand: the largest mean update so far is 5, so 0.1 means 0.5 and 0.4 for 2."""
+    """The largest mean update is 5, so bounds 0.1 and 0.4 mean 0.5 and 2."""
     method = METHODS.build("gcfl", {"eps1": 0.1, "eps2": 0.4, "scale": "largest", "warm_up": 0})
     server: Any = SimpleNamespace(participants=[0, 1, 2], round=9, state={"largest": 5.0})
     cut = torch.tensor([[1.0, 2.0], [1.0, 2.0], [-1.0, -3.0]])  # mean norm 0.47, largest 3.2
@@ -214,7 +214,7 @@ def test_the_unit_is_the_largest_of_all_rounds(labelled_sets: Make, start: Calla
         assert run.simulation.server.state["largest"] == pytest.approx(max(seen))
 
 
-def test_a_cluster_of_which_somebody_is_missing_is_not_cut(labelled_sets: Make, start: Callable[..., Any]) -> None:
+def test_a_cluster_with_absent_clients_is_not_cut(labelled_sets: Make, start: Callable[..., Any]) -> None:
     params = {"eps1": 1e9, "eps2": 0.0, "warm_up": 0}
     run = start(labelled_sets(COUNTS), "gcfl", params, **TRAINING, participation=0.5)
     for number in range(1, 5):
@@ -222,16 +222,16 @@ def test_a_cluster_of_which_somebody_is_missing_is_not_cut(labelled_sets: Make, 
     assert run.simulation.server.state["clusters"] == [[0, 1, 2, 3, 4]]
 
 
-def test_the_mean_that_has_to_be_still_is_over_clients() -> None:
+def test_mean_update_is_over_clients() -> None:
     method = METHODS.build("gcfl", {"eps1": 0.1, "eps2": 1.0, "warm_up": 0})
     server: Any = SimpleNamespace(participants=[0, 1, 2], round=1, state={})
-    against = torch.tensor([[1.0, 1.0], [1.0, 1.0], [-2.0, -2.0]])  # their mean is 0, those of their entries are not
+    against = torch.tensor([[1.0, 1.0], [1.0, 1.0], [-2.0, -2.0]])  # mean 0 over clients, not over entries
     assert sorted(map(sorted, method.parted(server, [0, 1, 2], against))) == [[0, 1], [2]]
-    alike = torch.tensor([[3.0, -3.0], [3.0, -3.0], [3.0, -3.0]])  # the other way round
-    assert method.parted(server, [0, 1, 2], alike) == [[0, 1, 2]]
+    equal = torch.tensor([[3.0, -3.0], [3.0, -3.0], [3.0, -3.0]])  # mean 0 over entries, not over clients
+    assert method.parted(server, [0, 1, 2], equal) == [[0, 1, 2]]
 
 
-def test_two_are_not_cut_and_still_ones_are_not_either(labelled_sets: Make, start: Callable[..., Any]) -> None:
+def test_pairs_and_clusters_with_small_updates_are_not_cut(labelled_sets: Make, start: Callable[..., Any]) -> None:
     for counts, params in (((9, 6), {"eps1": 1e9}), (COUNTS, {"eps1": 1e9, "eps2": 1e9}), (COUNTS, {"eps1": 1e-9})):
         run = start(labelled_sets(counts), "gcfl", {"eps2": 0.0, "warm_up": 0, **params}, **TRAINING)
         run.round(1)

@@ -1,4 +1,4 @@
-"""FedProx, FedOpt and SCAFFOLD against slow loops written from their formulas."""
+"""FedProx, FedOpt and SCAFFOLD against slow loops from their formulas."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ def test_proximal_term_and_its_gradient(federation: Make) -> None:
             0.35 * (v[k] - clients.received["model"][n][k]).square().sum() for n, v in clients.params.items()
         )
         torch.testing.assert_close(term[k], expected, rtol=1e-4, atol=1e-5)
-    found = torch.autograd.grad(term.sum(), list(clients.params.values()))
-    for (n, v), g in zip(clients.params.items(), found, strict=True):
+    grads = torch.autograd.grad(term.sum(), list(clients.params.values()))
+    for (n, v), g in zip(clients.params.items(), grads, strict=True):
         torch.testing.assert_close(g, 0.7 * (v.detach() - clients.received["model"][n]), rtol=1e-4, atol=1e-5)
 
 
 def test_scaffold_against_the_algorithm_written_out(federation: Make) -> None:
-    """Three rounds with half the clients: option II, client by client, with gradients taken from the engine's loss."""
+    """Three rounds with half of the clients: option II per client, gradients of the engine's loss."""
     world = federation((13, 7, 10, 9))
     method = METHODS.build("scaffold", {"lr": 0.2, "server_lr": 0.8})
     config = method.protocol(TrainConfig(rounds=3, local_epochs=3, weight_decay=0.01, participation=0.5))
@@ -103,7 +103,7 @@ def test_scaffold_against_the_algorithm_written_out(federation: Make) -> None:
     slow = Simulation(METHODS.build("local"), method.arrange(world), [backbone], config, 3, clients_per_batch=1)
     x = {n: v.clone() for n, v in simulation.server.state["model"].items()}
     c = {n: torch.zeros_like(v) for n, v in x.items()}
-    own = [{n: torch.zeros_like(v) for n, v in x.items()} for _ in range(4)]
+    controls = [{n: torch.zeros_like(v) for n, v in x.items()} for _ in range(4)]
     for number in range(1, 4):
         simulation.round(method.phases(config)[0], number)
         moves, changes = [], []
@@ -115,11 +115,11 @@ def test_scaffold_against_the_algorithm_written_out(federation: Make) -> None:
                 loss = clients.cross_entropy(clients.forward(leaf, training=False).logits)
                 grads = torch.autograd.grad(loss.sum(), list(leaf.values()))
                 for (n, v), g in zip(y.items(), grads, strict=True):
-                    y[n] = v - 0.2 * (g[0] + 0.01 * v - own[k][n] + c[n])
-            fresh = {n: own[k][n] - c[n] + (x[n] - y[n]) / (3 * 0.2) for n in y}
+                    y[n] = v - 0.2 * (g[0] + 0.01 * v - controls[k][n] + c[n])
+            fresh = {n: controls[k][n] - c[n] + (x[n] - y[n]) / (3 * 0.2) for n in y}
             moves.append({n: y[n] - x[n] for n in y})
-            changes.append({n: fresh[n] - own[k][n] for n in y})
-            own[k] = fresh
+            changes.append({n: fresh[n] - controls[k][n] for n in y})
+            controls[k] = fresh
         for n in x:
             x[n] = x[n] + 0.8 * sum(m[n] for m in moves) / 2
             c[n] = c[n] + 2 / 4 * sum(d[n] for d in changes) / 2

@@ -1,4 +1,4 @@
-"""GHOST against slow loops of the generators, the plan and the server, and what one graph makes of it."""
+"""GHOST against slow loops of the generators, the plan and the server."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def make(w: Model, z: torch.Tensor, label: list[int]) -> torch.Tensor:
 
 
 def joined(x: torch.Tensor, neighbours: int) -> torch.Tensor:
-    """(n, n) ones where either is among the other's nearest."""
+    """(n, n) ones if either node is among the nearest of the other."""
     n, a = len(x), torch.zeros(len(x), len(x))
     for i in range(n):
-        alike = [float(F.cosine_similarity(x[i], x[j], dim=0)) for j in range(n)]
-        alike[i] = 2
-        for j in sorted(range(n), key=lambda j: -alike[j])[:neighbours]:
+        cosines = [float(F.cosine_similarity(x[i], x[j], dim=0)) for j in range(n)]
+        cosines[i] = 2
+        for j in sorted(range(n), key=lambda j: -cosines[j])[:neighbours]:
             if i != j:
                 a[i, j] = a[j, i] = 1
     return a
@@ -116,8 +116,8 @@ def test_the_round_equals_slow_loops(
             for _ in range(2):
                 loss = F.cross_entropy(gcn(theta, x, a)[1], torch.tensor(label))
                 for old, weight in before:
-                    for name, own in weight.items():
-                        loss = loss + (own.abs() * (theta[name] - old[name]) ** 2).sum()
+                    for name, importance in weight.items():
+                        loss = loss + (importance.abs() * (theta[name] - old[name]) ** 2).sum()
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
@@ -139,18 +139,18 @@ def test_the_plan_goes_down_and_is_a_plan() -> None:
         a, b, cost = a + a.T, b + b.T, rng.random((6, 6))
         values = [objective(ghost.plan(cost, a, b, steps), cost, a, b) for steps in range(6)]
         assert all(later <= earlier + 1e-12 for earlier, later in itertools.pairwise(values))
-        found = ghost.plan(cost, a, b)
-        np.testing.assert_allclose([found.sum(0), found.sum(1)], 1 / 6)
-        assert found.min() > -1e-12
+        plan = ghost.plan(cost, a, b)
+        np.testing.assert_allclose([plan.sum(0), plan.sum(1)], 1 / 6)
+        assert plan.min() > -1e-12
 
 
 def test_without_edges_the_plan_is_the_best_assignment() -> None:
     cost, none = np.random.default_rng(1).random((6, 6)), np.zeros((6, 6))
-    best = min(sum(cost[i, j] for i, j in enumerate(own)) for own in itertools.permutations(range(6)))
+    best = min(sum(cost[i, j] for i, j in enumerate(assignment)) for assignment in itertools.permutations(range(6)))
     assert objective(ghost.plan(cost, none, none), cost, none, none) == pytest.approx(best / 6)
 
 
-def test_one_graph_has_nothing_to_retain(federation: Make, start: Callable[..., Any]) -> None:
+def test_retention_has_no_effect_with_one_graph(federation: Make, start: Callable[..., Any]) -> None:
     models = []
     for weight in (0.0, 100.0):
         run = start(federation((20,)), "ghost", {**PARAMS, "graphs": 1, "lam_retention": weight}, **PLAIN)
@@ -164,5 +164,5 @@ def test_it_spends_at_most_the_epochs_of_all_rounds(federation: Make, start: Cal
         run = start(federation(SIZES), "ghost", {**PARAMS, "epochs": epochs}, rounds=3, **PLAIN)
         run.round(1)
         (clients,) = run.simulation.client_batches
-        assert {int(own) for own in clients.optimiser().steps["0.weight"]} == {expected}
+        assert {int(steps) for steps in clients.optimiser().steps["0.weight"]} == {expected}
         assert [phase.rounds for phase in run.method.phases(run.simulation.config)] == [1]

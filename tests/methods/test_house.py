@@ -1,4 +1,4 @@
-"""The house rules of methods/: one face of the engine, papers apart, parts that several share."""
+"""Import rules of methods/: only the engine's interface, separate papers, parts with several users."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ FILES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.p
 
 
 def imported(path: Path) -> Iterator[tuple[str, ...]]:
-    """What a file imports from the package, as parts of absolute names below it."""
+    """The imports of a file from the package, as parts of absolute names."""
     here = path.relative_to(ROOT.parent).parts[:-1]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
-            own = node.module.split(".") if node.module else []
+            module = node.module.split(".") if node.module else []
             if node.level:
-                yield (*here[: len(here) + 1 - node.level], *own)
-            elif own[0] == "fglbench":
-                yield tuple(own[1:])
+                yield (*here[: len(here) + 1 - node.level], *module)
+            elif module[0] == "fglbench":
+                yield tuple(module[1:])
 
 
 def paper(path: Path) -> str:
@@ -30,22 +30,22 @@ def paper(path: Path) -> str:
 
 
 def test_methods_import_one_module_of_the_engine() -> None:
-    found = {name for path in FILES for name in imported(path) if name[0] == "benchmark"}
-    assert found == {("benchmark", "engine")}
+    modules = {name for path in FILES for name in imported(path) if name[0] == "benchmark"}
+    assert modules == {("benchmark", "engine")}
 
 
-def test_a_folder_is_its_papers_own() -> None:
-    """Others may import what its `__init__` names, not a file within."""
+def test_other_papers_import_no_file_of_a_papers_folder() -> None:
+    """Other papers may import only names of its `__init__`."""
     for path in FILES:
         for name in imported(path):
             if len(name) > 2 and name[0] == "methods" and name[1] != "parts":
                 assert name[1] == paper(path), f"{path} imports {'.'.join(name)}"
 
 
-def test_parts_are_what_several_papers_share() -> None:
+def test_each_part_is_used_by_several_papers() -> None:
     users: dict[str, set[str]] = {path.stem: set() for path in (ROOT / "parts").glob("[a-z]*.py")}
     for path in FILES:
         for name in imported(path):
             if name[:2] == ("methods", "parts") and len(name) == 3:
                 users[name[2]].add(path.stem if paper(path) == "parts" else paper(path))
-    assert {part: own for part, own in users.items() if len(own) < 2} == {}
+    assert {part: papers for part, papers in users.items() if len(papers) < 2} == {}

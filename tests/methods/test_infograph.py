@@ -1,4 +1,4 @@
-"""InfoGraph: its loss against loops from the formula, its identities, what it sends."""
+"""InfoGraph: its loss against loops from the formula, and its identities."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ def slow_jensen_shannon(nodes: torch.Tensor, graphs: torch.Tensor, home: list[in
 
 def test_loss_is_the_jensen_shannon_form_client_by_client() -> None:
     torch.manual_seed(0)
-    lengths, counts = [torch.tensor(own, dtype=torch.long) for own in ([2, 3, 1], [], [2, 2], [3])], (3, 0, 2, 1)
+    lengths, counts = [torch.tensor(sizes, dtype=torch.long) for sizes in ([2, 3, 1], [], [2, 2], [3])], (3, 0, 2, 1)
     nodes = torch.randn(13, 5, dtype=torch.float64, requires_grad=True)
     graphs = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
-    found = jensen_shannon(nodes, graphs, lengths, counts)
+    loss = jensen_shannon(nodes, graphs, lengths, counts)
     expected = torch.stack([
         slow_jensen_shannon(nodes[:6], graphs[:3], [0, 0, 1, 1, 1, 2]),
         torch.zeros((), dtype=torch.float64),
         slow_jensen_shannon(nodes[6:10], graphs[3:5], [0, 0, 1, 1]),
         slow_jensen_shannon(nodes[10:], graphs[5:], [0, 0, 0]),
     ])  # fmt: skip
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(loss, expected)
     pull = torch.randn(4, dtype=torch.float64)
     for a, b in zip(
-        torch.autograd.grad((found * pull).sum(), (nodes, graphs)),
+        torch.autograd.grad((loss * pull).sum(), (nodes, graphs)),
         torch.autograd.grad((expected * pull).sum(), (nodes, graphs)),
         strict=True,
     ):
@@ -65,22 +65,22 @@ def test_batch_loss_scores_discriminated_node_codes_against_graph_codes(graph_se
     assert isinstance(clients, GraphClientBatch)
     next(iter(clients.steps()))
     method, batch = InfoGraphFedAvg(), clients.minibatch
-    found = method.batch_loss(clients)
+    losses = method.batch_loss(clients)
     model = InfoGraphModel(hidden=H, layers=LAYERS)
     codes = model.gin.encode(named(clients.params, "encoder"), batch, neighbours)
 
     def discriminate(part: str, rows: torch.Tensor, k: int) -> torch.Tensor:
-        own = {name: value[k] for name, value in named(clients.params, part).items()}
+        params = {name: value[k] for name, value in named(clients.params, part).items()}
         h = rows
         for i in range(3):
-            h = torch.relu(h @ own[f"{i}.weight"] + own[f"{i}.bias"])
-        return h + rows @ own["shortcut.weight"] + own["shortcut.bias"]
+            h = torch.relu(h @ params[f"{i}.weight"] + params[f"{i}.bias"])
+        return h + rows @ params["shortcut.weight"] + params["shortcut.bias"]
 
     pairs = zip(codes.nodes.split(batch.sizes), codes.graphs.split(batch.counts), strict=True)
     for k, (nodes, graphs) in enumerate(pairs):
         home = [g for g, n in enumerate(batch.lengths_per_client[k]) for _ in range(n)]
         expected = slow_jensen_shannon(discriminate("local", nodes, k), discriminate("global", graphs, k), home)
-        torch.testing.assert_close(found[k], expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(losses[k], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_discriminators_and_encoder_all_train(graph_sets: Make, start_graphs: Start) -> None:

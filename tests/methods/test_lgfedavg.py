@@ -1,4 +1,4 @@
-"""LG-FedAvg: what is shared, how it is averaged, and what it becomes for one client."""
+"""LG-FedAvg: the shared head and its mean."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_head_is_the_weighted_mean_and_encoders_stay_apart(federation: Make, sta
     clients = run.simulation.client_batches[0]
     scored = run.simulation.models().personal[0]
     for name in ("head.weight", "head.bias"):
-        mean = sum(n / sum(nodes) * own for n, own in zip(nodes, head[name], strict=True))
+        mean = sum(n / sum(nodes) * params for n, params in zip(nodes, head[name], strict=True))
         assert not torch.allclose(head[name][0], head[name][1])
         for client in range(5):  # five architectures: each client is the only one of its group
             torch.testing.assert_close(scored[f"{client}:{name}"][0], mean)

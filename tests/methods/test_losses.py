@@ -1,4 +1,4 @@
-"""Terms of losses that several methods share, against loops written from their formulas: values and gradients."""
+"""Loss terms of several methods against loops from their formulas: values and gradients."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def drawn(rows: int, width: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def neighbourhoods(batch: Batch) -> list[list[int]]:
-    """Each node's neighbours and itself, read off the edge list."""
+    """The neighbours of each node, and the node, from the edge list."""
     near = [[i] for i in range(batch.graph.num_nodes())]
     for source, target in zip(*(ends.tolist() for ends in batch.graph.edges()), strict=True):
         near[target].append(source)
@@ -68,13 +68,14 @@ def test_kl_equals_the_sum_and_moves_the_student_only() -> None:
 def test_neighbour_kl_equals_the_double_sum(mean: bool, federation: Make) -> None:
     batch = collate(federation().clients)
     near = neighbourhoods(batch)
-    assert any(len(own) == 1 for own in near) and any(len(own) > 3 for own in near)
+    assert any(len(nodes) == 1 for nodes in near) and any(len(nodes) > 3 for nodes in near)
     teacher, student = drawn(len(near))
     mine = neighbour_kl(teacher.log_softmax(1), student.log_softmax(1), batch, mean=mean)
     slow = torch.stack(
         [
-            sum((divergence(teacher[j].detach(), student[i]) for j in own), torch.zeros(())) / (len(own) if mean else 1)
-            for i, own in enumerate(near)
+            sum((divergence(teacher[j].detach(), student[i]) for j in nodes), torch.zeros(()))
+            / (len(nodes) if mean else 1)
+            for i, nodes in enumerate(near)
         ]
     )
     torch.testing.assert_close(mine, slow)
@@ -90,13 +91,13 @@ def cosine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def slow(anchors: torch.Tensor, samples: torch.Tensor, label: list[int], tau: float, rivals: str) -> torch.Tensor:
     """One client's mean loss, sample by sample."""
     losses = []
-    for i, own in enumerate(label):
+    for i, y in enumerate(label):
         f = [torch.exp(cosine(anchors[i], samples[j]) / tau) for j in range(len(label))]
-        positive = [p for p in range(len(label)) if label[p] == own]
-        others = range(len(label)) if rivals == "all" else [q for q in range(len(label)) if label[q] != own]
+        positive = [p for p in range(len(label)) if label[p] == y]
+        candidates = range(len(label)) if rivals == "all" else [q for q in range(len(label)) if label[q] != y]
         terms = []
         for p in positive:
-            below = sum(f[q] for q in others) + (0 if rivals == "all" else f[p])
+            below = sum(f[q] for q in candidates) + (0 if rivals == "all" else f[p])
             terms.append(-torch.log(f[p] / below))
         losses.append(sum(terms) / len(positive))
     return sum(losses) / len(losses)
@@ -111,16 +112,16 @@ def test_class_contrast(rivals: str, chunk: int, monkeypatch: pytest.MonkeyPatch
     label = torch.tensor([0, 1, 0, 2, 1, 2, 2, 2, 2, 1])
     a, b = (torch.randn(10, 3, dtype=torch.float64, generator=generator).requires_grad_(True) for _ in range(2))
     weights = torch.tensor([1.0, 7.0, -2.0, 3.0], dtype=torch.float64)
-    found = class_contrast(a, b, label, sizes, 0.3, rivals)
+    loss = class_contrast(a, b, label, sizes, 0.3, rivals)
     expected, start = [], 0
     for n in sizes:
-        own = slice(start, start + n)
-        expected.append(slow(a[own], b[own], label[own].tolist(), 0.3, rivals) if n else (a * 0).sum())
+        rows = slice(start, start + n)
+        expected.append(slow(a[rows], b[rows], label[rows].tolist(), 0.3, rivals) if n else (a * 0).sum())
         start += n
     reference = torch.stack(expected)
-    torch.testing.assert_close(found, reference)
+    torch.testing.assert_close(loss, reference)
     torch.testing.assert_close(
-        torch.autograd.grad((found * weights).sum(), (a, b)), torch.autograd.grad((reference * weights).sum(), (a, b))
+        torch.autograd.grad((loss * weights).sum(), (a, b)), torch.autograd.grad((reference * weights).sum(), (a, b))
     )
 
 
@@ -136,15 +137,15 @@ def test_an_embedding_of_zeros_has_cosine_0_and_passes_no_gradient() -> None:
     a[1], b[3] = 0, 0
     label = torch.tensor([0, 0, 1, 1, 0])
     a.requires_grad_(True), b.requires_grad_(True)
-    found = class_contrast(a, b, label, [5], 0.5)
+    loss = class_contrast(a, b, label, [5], 0.5)
     losses = []
     for i in range(5):
         near = [j for j in range(5) if label[j] == label[i]]
         f = {j: torch.exp((0 * a[i, 0] if i == 1 or j == 3 else cosine(a[i], b[j])) / 0.5) for j in range(5)}
         far = sum(f[j] for j in range(5) if j not in near)
         losses.append(-sum(torch.log(f[p] / (f[p] + far)) for p in near) / len(near))
-    torch.testing.assert_close(found, (sum(losses) / 5).reshape(1))
-    grads = torch.autograd.grad(found.sum(), (a, b))
+    torch.testing.assert_close(loss, (sum(losses) / 5).reshape(1))
+    grads = torch.autograd.grad(loss.sum(), (a, b))
     torch.testing.assert_close(grads, torch.autograd.grad(sum(losses) / 5, (a, b)))
     assert grads[0][1].abs().max() == 0 and grads[1][3].abs().max() == 0
 
@@ -153,15 +154,15 @@ def test_model_contrast() -> None:
     generator = torch.Generator().manual_seed(1)
     r, near, far = (torch.randn(6, 4, dtype=torch.float64, generator=generator) for _ in range(3))
     r.requires_grad_(True)
-    found = model_contrast(near, far, 0.5)(r)
+    losses = model_contrast(near, far, 0.5)(r)
     expected = []
     for i in range(6):
         up, down = torch.exp(cosine(r[i], near[i]) / 0.5), torch.exp(cosine(r[i], far[i]) / 0.5)
         expected.append(-torch.log(up / (up + down)))
-    torch.testing.assert_close(found, torch.stack(expected))
-    torch.testing.assert_close(torch.autograd.grad(found.sum(), r), torch.autograd.grad(sum(expected), r))
+    torch.testing.assert_close(losses, torch.stack(expected))
+    torch.testing.assert_close(torch.autograd.grad(losses.sum(), r), torch.autograd.grad(sum(expected), r))
     torch.testing.assert_close(model_contrast(near, near, 0.5)(r), torch.full((6,), math.log(2), dtype=torch.float64))
-    dead = torch.zeros(1, 4, requires_grad=True)  # a node whose units are all off
+    dead = torch.zeros(1, 4, requires_grad=True)  # a node whose units are all zero
     loss = model_contrast(near[:1].float(), far[:1].float(), 0.5)(dead)
     assert loss.item() == pytest.approx(math.log(2)) and torch.autograd.grad(loss.sum(), dead)[0].abs().max() == 0
 
@@ -187,7 +188,7 @@ def test_class_means(federation: Make) -> None:
 
 @pytest.mark.parametrize("squared", ["mean", "sum"])
 def test_loss_and_gradient(squared: str, federation: Make, start: Callable[..., Any]) -> None:
-    """CE + lambda mean_i |r_i - c^(y_i)|^2, the pull left out for a class without a prototype."""
+    """CE + lambda mean_i |r_i - c^(y_i)|^2, without the second term for a class without a prototype."""
     world = federation((13, 7, 10, 9, 8))
     run = start(world, "fedproto", {"lam": 0.7, "squared": squared}, backbone={"dropout": 0})
     clients = run.simulation.client_batches[0]
@@ -210,9 +211,9 @@ def test_loss_and_gradient(squared: str, federation: Make, start: Callable[..., 
     mine = run.method.local_loss(clients)
     torch.testing.assert_close(mine, torch.stack(slow))
     names = sorted(clients.params)
-    found = torch.autograd.grad(mine.sum(), [clients.params[n] for n in names], retain_graph=True)
+    grads = torch.autograd.grad(mine.sum(), [clients.params[n] for n in names], retain_graph=True)
     expected = torch.autograd.grad(torch.stack(slow).sum(), [clients.params[n] for n in names])
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(grads, expected)
 
 
 def test_nearest_prototype() -> None:
@@ -235,7 +236,7 @@ def test_a_training_pass_drops_units_of_both_models(name: str, federation: Make,
     torch.testing.assert_close(*asked)
 
 
-def test_without_dropout_a_training_pass_is_the_one_that_asks(federation: Make, start: Callable[..., Any]) -> None:
+def test_without_dropout_a_training_pass_equals_an_evaluation_pass(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(), "fml", backbone={"dropout": 0})
     run.round(1)
     clients = run.simulation.client_batches[0]

@@ -1,4 +1,4 @@
-"""MOON against its formula, and the identities it must keep."""
+"""MOON against its formula."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GCN: dict[str, Any] = {"kinds": ["gcn"], "local_epochs": 2}
 
 
 def test_a_round_equals_slow_loops(federation: Make, start: Callable[..., Any]) -> None:
-    """Round 2, client by client: the contrast written out, plain SGD by hand, then the weighted mean."""
+    """Round 2 per client: the contrast by loops, SGD by hand, then the weighted mean."""
     world, training = federation((13, 7, 10)), {"optimiser": "sgd", "lr": 0.3, "weight_decay": 0.0}
     options = {**GCN, **training, "backbone": {"dropout": 0.0}}
     game = start(world, "moon", {"mu": 2.0, "temperature": 0.4}, **options)

@@ -1,4 +1,4 @@
-"""MVGRL: its loss and embedding against DGL's modules and loops, what it sends."""
+"""MVGRL: its loss and embedding against loops."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ def operators(graph: dgl.DGLGraph) -> list[torch.Tensor]:
     return [walk.float(), (ALPHA * torch.linalg.inv(torch.eye(n) - (1 - ALPHA) * walk)).float()]
 
 
-def head(own: Params, part: str, rows: torch.Tensor) -> torch.Tensor:
+def head(params: Params, part: str, rows: torch.Tensor) -> torch.Tensor:
     h = rows
     for i in range(3):
-        h = F.prelu(h @ own[f"{part}.{i}.weight"] + own[f"{part}.{i}.bias"], own[f"{part}.{i}.slope"])
-    return h + rows @ own[f"{part}.shortcut.weight"] + own[f"{part}.shortcut.bias"]
+        h = F.prelu(h @ params[f"{part}.{i}.weight"] + params[f"{part}.{i}.bias"], params[f"{part}.{i}.slope"])
+    return h + rows @ params[f"{part}.shortcut.weight"] + params[f"{part}.shortcut.bias"]
 
 
-def codes(own: Params, graph: dgl.DGLGraph) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def codes(params: Params, graph: dgl.DGLGraph) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """For each view projected node codes (n, h) and graph code (h)."""
     out = []
     for view, operator in zip(("first", "second"), operators(graph), strict=True):
         h, sums = graph.ndata["feat"], []
         for i in range(LAYERS):
-            z = operator @ h @ own[f"{view}.{i}.weight"] + own[f"{view}.{i}.bias"]
-            h = F.prelu(z, own[f"{view}.{i}.slope"])
+            z = operator @ h @ params[f"{view}.{i}.weight"] + params[f"{view}.{i}.bias"]
+            h = F.prelu(z, params[f"{view}.{i}.slope"])
             sums.append(h.sum(0))
-        out.append((head(own, "node", h), head(own, "graph", torch.cat(sums))))
+        out.append((head(params, "node", h), head(params, "graph", torch.cat(sums))))
     return out
 
 
 def cross(nodes: list[torch.Tensor], graphs: list[torch.Tensor]) -> torch.Tensor:
-    """The Jensen-Shannon loss of one client's pairs (node of one view, graph of the other), pair by pair."""
-    n, b = sum(len(own) for own in nodes), len(graphs)
+    """The Jensen-Shannon loss over pairs of one client (node of one view, graph of the other)."""
+    n, b = sum(len(rows) for rows in nodes), len(graphs)
     loss = torch.zeros(())
-    for home, own in enumerate(nodes):
-        for node in own:
+    for home, rows in enumerate(nodes):
+        for node in rows:
             for g, graph in enumerate(graphs):
                 score = node @ graph
                 if g == home:
@@ -74,20 +74,20 @@ def test_loss_contrasts_nodes_of_one_view_with_graphs_of_the_other(graph_sets: M
     next(iter(clients.steps()))
     for value in clients.params.values():
         value.requires_grad_(True)
-    found = MVGRLFedAvg().batch_loss(clients)
+    losses = MVGRLFedAvg().batch_loss(clients)
     names = list(clients.params)
-    grads = dict(zip(names, torch.autograd.grad(found.sum(), [clients.params[n] for n in names]), strict=True))
+    grads = dict(zip(names, torch.autograd.grad(losses.sum(), [clients.params[n] for n in names]), strict=True))
     graphs = [graph for client in world.clients for graph in client.graphs]  # type: ignore[union-attr]
     place = 0
     for k, count in enumerate(clients.minibatch.counts):
         picks = clients.minibatch.picks[place : place + count]
         place += count
-        own = {name: value[k].detach().requires_grad_(True) for name, value in clients.params.items()}
-        seen = [codes(own, graphs[i]) for i in picks]
+        params = {name: value[k].detach().requires_grad_(True) for name, value in clients.params.items()}
+        seen = [codes(params, graphs[i]) for i in picks]
         nodes, graph_codes = ([[views[v][part] for views in seen] for v in (0, 1)] for part in (0, 1))
         expected = cross(nodes[0], graph_codes[1]) + cross(nodes[1], graph_codes[0])
-        torch.testing.assert_close(found[k], expected, rtol=1e-5, atol=1e-6)
-        for name, grad in zip(names, torch.autograd.grad(expected, [own[n] for n in names]), strict=True):
+        torch.testing.assert_close(losses[k], expected, rtol=1e-5, atol=1e-6)
+        for name, grad in zip(names, torch.autograd.grad(expected, [params[n] for n in names]), strict=True):
             torch.testing.assert_close(grads[name][k], grad, rtol=1e-5, atol=1e-5)
 
 
@@ -96,8 +96,8 @@ def test_embedding_is_the_sum_of_both_views_graph_codes(graph_sets: Make, start_
     (clients,) = start_graphs(world, "mvgrl-fedavg").simulation.client_batches
     assert isinstance(clients, GraphClientBatch)
     batch = clients.stack.batch(clients.held)
-    found = MVGRLFedAvg().embed(clients.params, clients.network, batch)
-    own = {name: value[0] for name, value in clients.params.items()}
+    embedding = MVGRLFedAvg().embed(clients.params, clients.network, batch)
+    params = {name: value[0] for name, value in clients.params.items()}
     graphs = [graph for client in world.clients for graph in client.graphs]  # type: ignore[union-attr]
-    expected = [first[1] + second[1] for first, second in (codes(own, graph) for graph in graphs)]
-    torch.testing.assert_close(found, torch.stack(expected), rtol=1e-5, atol=1e-6)
+    expected = [first[1] + second[1] for first, second in (codes(params, graph) for graph in graphs)]
+    torch.testing.assert_close(embedding, torch.stack(expected), rtol=1e-5, atol=1e-6)

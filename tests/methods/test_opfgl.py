@@ -43,8 +43,8 @@ def looped(client: Any) -> torch.Tensor:
     """D^-1/2 (A + I) D^-1/2."""
     n = client.graph.num_nodes()
     a = torch.eye(n, dtype=torch.float64)
-    for v, others in enumerate(near_of(client)):
-        for u in others:
+    for v, neighbours in enumerate(near_of(client)):
+        for u in neighbours:
             a[v, u] = 1
     d = a.sum(1)
     return torch.stack([torch.stack([a[i, j] / math.sqrt(d[i] * d[j]) for j in range(n)]) for i in range(n)])
@@ -56,8 +56,8 @@ def outlook(client: Any, steps: int = 2, weight: float = 0.9) -> tuple[list[floa
     train = set(client.graph.ndata["train_mask"].nonzero().squeeze(1).tolist())
     mass = [0.0] * C
     for v in train:
-        own = [u for u in near[v] if u in train]
-        mass[label[v]] += sum(label[u] == label[v] for u in own) / len(own) if own else 0.0
+        linked = [u for u in near[v] if u in train]
+        mass[label[v]] += sum(label[u] == label[v] for u in linked) / len(linked) if linked else 0.0
     known = [[float(v in train and label[v] == c) for c in range(C)] for v in range(len(near))]
     p = known
     for _ in range(steps):
@@ -74,30 +74,30 @@ def outlook(client: Any, steps: int = 2, weight: float = 0.9) -> tuple[list[floa
 
 
 def statistics(client: Any, params: dict[str, Any]) -> list[tuple[int, torch.Tensor, torch.Tensor]]:
-    """(n, mean, deviation) of each class; and which nodes join follows `expand` = 1."""
+    """(n, mean, deviation) of each class, with added nodes as for `expand` = 1."""
     gamma, p = outlook(client)
     near, label = near_of(client), client.graph.ndata["label"].tolist()
     train = client.graph.ndata["train_mask"].tolist()
     largest = min(range(C), key=lambda c: gamma[c])
-    own: list[list[int]] = [[] for _ in range(C)]
+    members: list[list[int]] = [[] for _ in range(C)]
     for v, row in enumerate(p):
         best = max(range(C), key=lambda c: row[c])
         if train[v]:
-            own[label[v]].append(v)
+            members[label[v]].append(v)
         elif best == largest and row[best] / sum(row) >= params["sure"] and len(near[v]) >= params["least_degree"]:
-            own[best].append(v)
+            members[best].append(v)
     rows, s = [client.feat.to_dense().double()], looped(client)
     for _ in range(params["hops"]):
         rows.append(s @ rows[-1])
-    x, found = torch.cat(rows, 1), []
-    for nodes in own:
+    x, classes = torch.cat(rows, 1), []
+    for nodes in members:
         if len(nodes) < 2:
-            found.append((0, torch.zeros(x.shape[1]), torch.zeros(x.shape[1])))
+            classes.append((0, torch.zeros(x.shape[1]), torch.zeros(x.shape[1])))
             continue
         mean = sum(x[v] for v in nodes) / len(nodes)
         variance = sum((x[v] - mean) ** 2 for v in nodes) / (len(nodes) - 1)
-        found.append((len(nodes), mean, variance.sqrt()))
-    return found
+        classes.append((len(nodes), mean, variance.sqrt()))
+    return classes
 
 
 def pooled(parts: list[tuple[int, torch.Tensor, torch.Tensor]]) -> tuple[int, torch.Tensor, torch.Tensor]:
@@ -134,7 +134,7 @@ def slow_surrogate(
             f |= {f"{i}.scale": torch.ones(n_out), f"{i}.shift": torch.zeros(n_out)}
     f = {name: value.requires_grad_(True) for name, value in f.items()}
     of_edges, of_features = torch.optim.Adam(f.values(), lr=1e-3), torch.optim.Adam([x], lr=5e-3)
-    everyone = sum(own[0] for own in classes)
+    everyone = sum(entry[0] for entry in classes)
     for step in range(p["condense_steps"]):
         w = edges(f, x)
         smooth = sum(w[i, j] * (-((x[i] - x[j]) ** 2) / 2).exp().mean() for i in range(n) for j in range(n)) / w.sum()
@@ -143,8 +143,8 @@ def slow_surrogate(
         h = torch.cat([x, s @ x, s @ s @ x], 1)
         loss = 0.1 * smooth
         for c, (count, mean, deviation) in enumerate(classes):
-            own = h[c * m : c * m + m]
-            gap = ((mean - own.mean(0)) ** 2).mean() + ((deviation - own.std(0)) ** 2).mean()
+            block = h[c * m : c * m + m]
+            gap = ((mean - block.mean(0)) ** 2).mean() + ((deviation - block.std(0)) ** 2).mean()
             loss = loss + 10 * count / everyone * gap
         of_edges.zero_grad()
         of_features.zero_grad()
@@ -168,12 +168,12 @@ def slow_client(client: Any, w: Model, x: torch.Tensor, a: torch.Tensor, p: dict
     a = a / (a.sum(1, keepdim=True) * a.sum(0)) ** 0.5
     for _ in range(2):
         w = step(lambda w: F.cross_entropy(gcn(w, x, a), label), w)
-    own, feat = looped(client).float(), client.feat.to_dense()
+    operator, feat = looped(client).float(), client.feat.to_dense()
     train, truth = client.graph.ndata["train_mask"], client.graph.ndata["label"]
-    taught, (gamma, likely) = gcn(w, feat, own).softmax(1), outlook(client)
+    taught, (gamma, likely) = gcn(w, feat, operator).softmax(1), outlook(client)
 
     def second(w: Model) -> torch.Tensor:
-        out = gcn(w, feat, own)
+        out = gcn(w, feat, operator)
         loss = F.cross_entropy(out[train], truth[train])
         for v, row in enumerate(likely):
             lam = min(p["lam_max"], max(p["lam_min"], p["lam"] * sum(q * g for q, g in zip(row, gamma, strict=True))))
@@ -192,15 +192,15 @@ def test_the_round_equals_slow_loops(federation: Make, start: Callable[..., Any]
     (clients,) = run.simulation.client_batches
     first = {n: v.clone() for n, v in clients.params.items()}
     uploads = run.round(1)["0"]
-    told = [statistics(client, PARAMS) for client in world.clients]
+    summaries = [statistics(client, PARAMS) for client in world.clients]
     labelled = sum(int(client.graph.ndata["train_mask"].sum()) for client in world.clients)
-    assert sum(n for own in told for n, _, _ in own) > labelled  # some nodes joined
-    for k, own in enumerate(told):
-        for c, (n, mean, deviation) in enumerate(own):
+    assert sum(n for summary in summaries for n, _, _ in summary) > labelled  # some nodes joined
+    for k, summary in enumerate(summaries):
+        for c, (n, mean, deviation) in enumerate(summary):
             assert uploads["count"][k, c] == n
             torch.testing.assert_close(uploads["prototypes"][k, c], mean.float(), rtol=1e-5, atol=1e-5)
             torch.testing.assert_close(uploads["deviation"][k, c], deviation.float(), rtol=1e-5, atol=1e-5)
-    classes = [pooled([own[c] for own in told]) for c in range(C)]
+    classes = [pooled([summary[c] for summary in summaries]) for c in range(C)]
     x, w = slow_surrogate([(n, mean.float(), s.float()) for n, mean, s in classes], PARAMS)
     torch.testing.assert_close(clients.received["features"][0], x, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(clients.received["edges"][0], w, rtol=1e-5, atol=1e-5)
@@ -211,7 +211,7 @@ def test_the_round_equals_slow_loops(federation: Make, start: Callable[..., Any]
 
 
 def test_pooled_statistics_are_those_of_all_nodes(federation: Make, start: Callable[..., Any]) -> None:
-    """The mean of the parts is that of the whole, so a single surrogate node that matches it alone is that mean."""
+    """A single surrogate node that matches only the pooled mean equals the mean of all nodes."""
     world = federation(SIZES)
     params = {"nodes": 1, "hops": 0, "expand": 0, "lam_smoothness": 0.0, "condense_steps": 900, "lr_features": 0.05}
     run = start(world, "o-pfgl", params | {"epochs": 1}, **PLAIN)
@@ -219,9 +219,9 @@ def test_pooled_statistics_are_those_of_all_nodes(federation: Make, start: Calla
     x = [client.feat.to_dense()[client.graph.ndata["train_mask"]] for client in world.clients]  # type: ignore[union-attr]
     label = [client.graph.ndata["label"][client.graph.ndata["train_mask"]] for client in world.clients]  # type: ignore[union-attr]
     for c in range(C):
-        own = [a[b == c] for a, b in zip(x, label, strict=True) if (b == c).sum() > 1]
-        made = run.simulation.client_batches[0].received["features"][0, c]
-        torch.testing.assert_close(made, torch.cat(own).mean(0), rtol=1e-3, atol=1e-3)
+        rows = [a[b == c] for a, b in zip(x, label, strict=True) if (b == c).sum() > 1]
+        surrogate = run.simulation.client_batches[0].received["features"][0, c]
+        torch.testing.assert_close(surrogate, torch.cat(rows).mean(0), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize(("epochs", "expected"), [(4, 4), (100, 6)])
@@ -232,15 +232,15 @@ def test_it_spends_at_most_the_epochs_of_all_rounds(
     run.round(1)
     (clients,) = run.simulation.client_batches
     taken = sum(clients.optimiser(name).steps["0.weight"] for name in ("model", "personal"))
-    assert {int(own) for own in taken} == {expected}
+    assert {int(steps) for steps in taken} == {expected}
     assert [phase.rounds for phase in run.method.phases(run.simulation.config)] == [1]
 
 
 def test_different_architectures_train_on_the_same_surrogate(federation: Make, start: Callable[..., Any]) -> None:
-    """A client's model does not depend on what the others have."""
-    found = []
+    """A client's model does not depend on other clients' architectures."""
+    vectors = []
     for kinds in (["gcn", "sgc", "gcn"], ["gcn", "sage", "gat"]):
         run = start(federation(SIZES), "o-pfgl", PARAMS, **PLAIN | {"kinds": kinds})
         run.round(1)
-        found.append(run.holdings()[0])
-    torch.testing.assert_close(*found)
+        vectors.append(run.client_vectors()[0])
+    torch.testing.assert_close(*vectors)

@@ -1,4 +1,4 @@
-"""Products, propagation and changes of graphs that several methods share, against dense matrices and loops."""
+"""Shared products, propagation and graph augmentation against dense matrices and loops."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def test_a_product_and_its_gradients_are_torchs(rows: int, inputs: int, outputs:
     grad = torch.randn(outputs, rows).T
     ours, theirs = products.product(*operands), a @ b + sum(operands[2:])
     close(ours, theirs)
-    found, wanted = (torch.autograd.grad(y, operands, grad) for y in (ours, theirs))
-    close(found, wanted)
+    actual, wanted = (torch.autograd.grad(y, operands, grad) for y in (ours, theirs))
+    close(actual, wanted)
 
 
-def test_what_needs_no_gradient_gets_none() -> None:
+def test_inputs_without_gradient_get_none() -> None:
     a, b, bias = torch.randn(3, 4), torch.randn(4, 2, requires_grad=True), torch.randn(2)
     products.product(a, b, bias).sum().backward()
     assert a.grad is None and bias.grad is None
@@ -60,7 +60,7 @@ LEFT = [0.0, 0.02, 0.5]  # share of entries
 
 
 def layers(left: float, n: int = 30, k: int = 64, m: int = 20) -> tuple[torch.Tensor, ...]:
-    """What comes before a ReLU, a dropout's factors that leave about this share, a matrix and a bias."""
+    """The input of a ReLU, factors of a dropout that keeps this share, a matrix and a bias."""
     torch.manual_seed(0)
     before, keep = torch.randn(n, k), 2.0 * (torch.rand(n, k) < 2 * left)
     return before.requires_grad_(), keep, torch.randn(k, m, requires_grad=True), torch.randn(m, requires_grad=True)
@@ -74,24 +74,24 @@ def test_product_and_gradients_behind_a_relu_and_a_dropout_are_torchs(left: floa
     pull = torch.randn(30, 20)
     ours, theirs = thinned_product(rows, b, bias), torch.relu(before) * keep @ b + bias
     close_thinned(ours, theirs)
-    found, wanted = (torch.autograd.grad((y * pull).sum(), [before, b, bias]) for y in (ours, theirs))
-    close_thinned(found, wanted)
+    actual, wanted = (torch.autograd.grad((y * pull).sum(), [before, b, bias]) for y in (ours, theirs))
+    close_thinned(actual, wanted)
 
 
 @pytest.mark.parametrize("left", LEFT)
-def test_gradients_by_entry_whatever_their_layout(left: float) -> None:
+def test_gradients_by_entry_for_any_layout(left: float) -> None:
     before, keep, b, _ = layers(left)
     rows = (torch.relu(before) * keep).detach()
-    own = Thinned(rows)
+    thinned = Thinned(rows)
     grad = F.dropout(torch.randn(30, 20), 0.7)
-    where = (rows != 0) if own.entries is not None else torch.ones_like(rows)
+    where = (rows != 0) if thinned.entries is not None else torch.ones_like(rows)
     for given in (grad, sp.csr_matrix(grad.numpy())):
-        close_thinned(own.towards(given, b.detach()), grad @ b.detach().T * where)
-        across = own.across(given)
+        close_thinned(thinned.towards(given, b.detach()), grad @ b.detach().T * where)
+        across = thinned.across(given)
         close_thinned(across if isinstance(across, torch.Tensor) else torch.from_numpy(across.toarray()), rows.T @ grad)
 
 
-def test_the_share_from_which_on_entries_are_few() -> None:
+def test_threshold_of_few_entries() -> None:
     rows = torch.zeros(10, 50)
     rows.view(-1)[: int(500 * products.FEW)] = 1
     assert Thinned(rows).entries is not None
@@ -101,9 +101,9 @@ def test_the_share_from_which_on_entries_are_few() -> None:
 
 def test_no_rows() -> None:
     b, bias = torch.randn(4, 3, requires_grad=True), torch.randn(3, requires_grad=True)
-    found = thinned_product(torch.zeros(0, 4), b, bias)
-    assert found.shape == (0, 3)
-    close_thinned(torch.autograd.grad(found.sum(), [b, bias]), (torch.zeros(4, 3), torch.zeros(3)))
+    result = thinned_product(torch.zeros(0, 4), b, bias)
+    assert result.shape == (0, 3)
+    close_thinned(torch.autograd.grad(result.sum(), [b, bias]), (torch.zeros(4, 3), torch.zeros(3)))
 
 
 def test_rows_come_back_with_the_bytes_of_their_entries() -> None:
@@ -118,9 +118,9 @@ def test_rows_come_back_with_the_bytes_of_their_entries() -> None:
 def test_a_tree_of_lists_is_the_clients_trees() -> None:
     trees = [{"id": torch.arange(k), "rows": {"values": torch.ones(k, 2)}} for k in (3, 0, 5)]
     whole = listed(trees)
-    assert [len(own) for own in whole["rows"]["values"]] == [3, 0, 5]
-    for one, own in zip(trees, split(whole), strict=True):
-        assert torch.equal(one["id"], own["id"]) and torch.equal(one["rows"]["values"], own["rows"]["values"])
+    assert [len(part) for part in whole["rows"]["values"]] == [3, 0, 5]
+    for one, part in zip(trees, split(whole), strict=True):
+        assert torch.equal(one["id"], part["id"]) and torch.equal(one["rows"]["values"], part["rows"]["values"])
 
 
 Make = Callable[..., Federation]
@@ -141,18 +141,18 @@ def test_every_client_propagates_on_its_own_graph(steps: int, kappa: float, fede
     world = federation((13, 7, 10))
     batch = collate(world.clients)
     start = torch.rand(30, 3, generator=torch.Generator().manual_seed(1), requires_grad=True)
-    found = propagate_labels(batch, start, steps, kappa)
+    propagated = propagate_labels(batch, start, steps, kappa)
     weight = torch.arange(90.0).view(30, 3)
-    (grad,) = torch.autograd.grad((found * weight).sum(), start)
+    (grad,) = torch.autograd.grad((propagated * weight).sum(), start)
     row = 0
     for client in world.clients:
         a, here = dense(client), slice(row, row + client.graph.num_nodes())
-        own = start.detach()[here].double().requires_grad_(True)
-        y = own
+        initial = start.detach()[here].double().requires_grad_(True)
+        y = initial
         for _ in range(steps):
-            y = kappa * a @ y + (1 - kappa) * own
-        torch.testing.assert_close(found[here], y.float())
-        (expected,) = torch.autograd.grad((y * weight[here]).sum(), own)
+            y = kappa * a @ y + (1 - kappa) * initial
+        torch.testing.assert_close(propagated[here], y.float())
+        (expected,) = torch.autograd.grad((y * weight[here]).sum(), initial)
         torch.testing.assert_close(grad[here], expected.float())
         row = here.stop
 
@@ -171,7 +171,7 @@ def test_a_batch_with_its_own_operator_propagates_with_it(federation: Make) -> N
 
 
 def slow_diffusion(edges: set[tuple[int, int]], n: int, alpha: float) -> np.ndarray:
-    """The sum of alpha (1 - alpha)^t N^t over t, N from the degrees with self-loops, by hand."""
+    """The sum of alpha (1 - alpha)^t N^t over t, N normalised by degrees with self-loops."""
     degree = [1 + sum((u, v) in edges for v in range(n)) for u in range(n)]
     walk = np.zeros((n, n))
     for u in range(n):
@@ -186,7 +186,7 @@ def slow_diffusion(edges: set[tuple[int, int]], n: int, alpha: float) -> np.ndar
 
 
 @pytest.mark.parametrize("alpha", [0.2, 0.6])
-def test_it_is_the_sum_over_walks_of_every_graph(alpha: float, graph_sets: Make) -> None:
+def test_pagerank_is_the_sum_over_walks_of_each_graph(alpha: float, graph_sets: Make) -> None:
     graphs = graph_sets().whole.graphs  # type: ignore[union-attr]
     stack = GraphStack(graphs)
     dense = stack.operator(PersonalisedPageRank(alpha)).toarray()
@@ -194,11 +194,11 @@ def test_it_is_the_sum_over_walks_of_every_graph(alpha: float, graph_sets: Make)
     for graph, first in zip(graphs, stack.starts, strict=False):
         n = graph.num_nodes()
         edges = set(zip(*(ends.tolist() for ends in graph.edges()), strict=True))
-        own = slice(first, first + n)
-        np.testing.assert_allclose(dense[own, own], slow_diffusion(edges, n, alpha), rtol=1e-5, atol=1e-7)
-        between[own, own] = 0
+        block = slice(first, first + n)
+        np.testing.assert_allclose(dense[block, block], slow_diffusion(edges, n, alpha), rtol=1e-5, atol=1e-7)
+        between[block, block] = 0
     assert not between.any()
-    np.testing.assert_allclose(dense, dense.T, rtol=1e-5, atol=1e-7)  # its gradient takes the matrix for its transpose
+    np.testing.assert_allclose(dense, dense.T, rtol=1e-5, atol=1e-7)  # its gradient assumes symmetry
 
 
 def test_the_threshold_drops_small_entries_and_no_other(graph_sets: Make) -> None:
@@ -225,7 +225,7 @@ def fresh(clients: tuple[int, ...], seed: int = 0) -> Streams:
 
 
 @pytest.mark.parametrize("sparse", [True, False])
-def test_edges_go_in_pairs_and_columns_client_by_client(federation: Make, sparse: bool) -> None:
+def test_edges_drop_in_pairs_and_columns_per_client(federation: Make, sparse: bool) -> None:
     batch = collate(federation((30, 20, 25), sparse=sparse).clients)
     seen = augment(batch, fresh((0, 1, 2)), "weak", 0.4, 0.5)
     kept, whole = edges(seen), edges(batch)
@@ -238,8 +238,8 @@ def test_edges_go_in_pairs_and_columns_client_by_client(federation: Make, sparse
         for j, gone in enumerate(columns):
             torch.testing.assert_close(y[:, j], torch.zeros_like(x[:, j]) if gone else x[:, j], rtol=0, atol=0)
         dropped.append(columns)
-    assert dropped[0] != dropped[1] or dropped[1] != dropped[2]  # each client has its own
-    assert edges(batch) == whole and torch.equal(batch.x.dense(), before)  # the original is untouched
+    assert dropped[0] != dropped[1] or dropped[1] != dropped[2]  # columns differ between clients
+    assert edges(batch) == whole and torch.equal(batch.x.dense(), before)  # the input stays
 
 
 def test_rates_are_kept(federation: Make) -> None:
@@ -255,15 +255,15 @@ def test_rates_are_kept(federation: Make) -> None:
         assert abs(count / (rounds * total) - p) < 4 * (p * (1 - p) / (rounds * total)) ** 0.5  # four standard errors
 
 
-def test_a_client_alone_sees_the_same_view(federation: Make) -> None:
+def test_view_of_a_client_does_not_depend_on_its_batch(federation: Make) -> None:
     clients = federation((13, 7, 10)).clients
     together, alone = fresh((0, 1, 2)), fresh((1,))
     for _ in range(3):
         among = augment(collate(clients), together, "weak", 0.5, 0.5)
-        own = augment(collate(clients[1:2]), alone, "weak", 0.5, 0.5)
+        single = augment(collate(clients[1:2]), alone, "weak", 0.5, 0.5)
         inside = {(u - 13, v - 13) for u, v in edges(among) if 13 <= u < 20}
-        assert edges(own) == inside
-        assert torch.equal(own.x.dense(), among.x.dense()[13:20])
+        assert edges(single) == inside
+        assert torch.equal(single.x.dense(), among.x.dense()[13:20])
 
 
 def test_purposes_are_independent_and_zero_rates_change_nothing(federation: Make) -> None:

@@ -1,4 +1,4 @@
-"""pFedMe against Algorithm 1 in slow loops, and the parameters at which it is FedProx."""
+"""pFedMe against Algorithm 1 in slow loops."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_without_a_rate_the_global_model_stays(federation: Make, start: Callable
 
 @pytest.mark.parametrize("inner", [1, 2, 5])
 def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any], inner: int) -> None:
-    """Two rounds of three steps, client by client: the pull written out, SGD by hand, w after each local round."""
+    """Two rounds of three steps per client: regularisation and SGD by hand, w after each local round."""
     world, lam, eta, beta = federation((13, 7, 10)), 2.0, 0.3, 1.5
     params = {"lam": lam, "eta": eta, "inner": inner, "beta": beta}
     run = start(world, "pfedme", params, **PLAIN, lr=RATE, local_epochs=3)
@@ -37,20 +37,20 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any], in
     for number in (1, 2):
         uploads, followed, thetas = run.round(number)["model"], [], []
         for k, clients in enumerate(alone.simulation.client_batches):
-            theta, own, left = dict(w), dict(w), 3
+            theta, local, left = dict(w), dict(w), 3
             while left:
                 for _ in range(min(inner, left)):
                     leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
                     logits = clients.forward({n: v.unsqueeze(0) for n, v in leaf.items()}, training=False).logits
                     grads = torch.autograd.grad(clients.cross_entropy(logits).sum(), list(leaf.values()))
                     theta = {
-                        n: v - RATE * (g + lam * (v - own[n])) for (n, v), g in zip(theta.items(), grads, strict=True)
+                        n: v - RATE * (g + lam * (v - local[n])) for (n, v), g in zip(theta.items(), grads, strict=True)
                     }
                 left -= min(inner, left)
-                own = {n: v - eta * lam * (v - theta[n]) for n, v in own.items()}
-            followed.append(own)
+                local = {n: v - eta * lam * (v - theta[n]) for n, v in local.items()}
+            followed.append(local)
             thetas.append(theta)
-            for n, value in own.items():
+            for n, value in local.items():
                 torch.testing.assert_close(uploads[n][k], value, rtol=1e-5, atol=1e-5)
         mean = {n: sum(s / sum(nodes) * one[n] for s, one in zip(nodes, followed, strict=True)) for n in w}
         w = {n: (1 - beta) * v + beta * mean[n] for n, v in w.items()}
@@ -63,18 +63,18 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any], in
 
 
 def test_a_straggler_does_fewer_local_rounds(federation: Make, start: Callable[..., Any]) -> None:
-    """Who does one of three epochs sends what it would send in rounds of one epoch; the others what they always do."""
+    """A client that trains one of three epochs uploads as in rounds of one epoch; the other uploads do not change."""
     world, params = federation((13, 7, 10)), {"lam": 2.0, "eta": 0.3, "inner": 1}
     one, full = (start(world, "pfedme", params, **PLAIN, local_epochs=epochs) for epochs in (1, 3))
     late = start(world, "pfedme", params, **PLAIN, local_epochs=3)
     step = late.method.client
 
-    def hurried(own: Any) -> Any:
-        own.epochs = (3, 1, 3)
+    def hurried(clients: Any) -> Any:
+        clients.epochs = (3, 1, 3)
         try:
-            return step(own)
+            return step(clients)
         finally:
-            own.epochs = None
+            clients.epochs = None
 
     object.__setattr__(late.method, "client", hurried)
     few, all_of_them, mixed = (run.round(1)["model"] for run in (one, full, late))

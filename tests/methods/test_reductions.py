@@ -1,4 +1,4 @@
-"""What methods become at the ends of their parameters: other methods, round by round."""
+"""Methods equal other methods at the ends of their parameter ranges, round by round."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ THREE, FIVE = (13, 7, 10), (13, 7, 10, 9, 8)
 
 
 class Case(NamedTuple):
-    """A method with `params` and `training`, and the other with its own.
+    """A method and another one, each with parameters and training options.
 
-    what is compared: "model", the uploads; "own", the clients' parameters that the other has; "server", the server's
-    model. exact: to the last bit. rounds: after which they are compared.
+    what: compare uploads ("model"), parameters of clients that the other method has ("clients"), or the server's model
+    ("server"). exact: bitwise. rounds: number of compared rounds.
     """
 
     method: str
@@ -44,42 +44,42 @@ OFF: dict[str, dict[str, Any]] = {
     "fedgkc": {"smkd": False, "kama": False},
 }
 CASES = [
-    Case("apple", {"rate": 0.0}, GCN, "local", {}, GCN, "own", False, (20,)),
+    Case("apple", {"rate": 0.0}, GCN, "local", {}, GCN, "clients", False, (20,)),
     Case("fedala", {"layers": 0}, {}, "fedavg", {}, {}),
     Case("fedala", {"eta": 0.0}, PLAIN, "fedavg", {}, PLAIN, exact=False),
     Case("feddc", OFF["feddc"], {"local_epochs": 2, **GCN}, "fedavg", {}, SGD, "server", False),
-    Case("fedavg", {}, GCN, "local", {}, GCN, "own", False, (20,)),
+    Case("fedavg", {}, GCN, "local", {}, GCN, "clients", False, (20,)),
     Case("fedprox", {"mu": 0}, GCN, "fedavg", {}, GCN, "server", False),
     Case("fedopt", {"server_optimiser": "sgd", "server_lr": 1}, GCN, "fedavg", {}, GCN, "server", False),
     Case("fedgcn-hops", {"hops": 0}, GCN, "fedavg", {}, GCN),
-    Case("fedgkc-kama", {}, {}, "fedgkc", {"smkd": False}, {}, "own"),
-    Case("fedgkc-smkd", {}, {}, "fedgkc", {"kama": False}, {}, "own"),
-    *(Case("fedgkc", OFF["fedgkc"] | {"nodes": n}, {}, "fml", MUTUAL | {"nodes": n}, HEAD, "own", False, FIVE)
+    Case("fedgkc-kama", {}, {}, "fedgkc", {"smkd": False}, {}, "clients"),
+    Case("fedgkc-smkd", {}, {}, "fedgkc", {"kama": False}, {}, "clients"),
+    *(Case("fedgkc", OFF["fedgkc"] | {"nodes": n}, {}, "fml", MUTUAL | {"nodes": n}, HEAD, "clients", False, FIVE)
       for n in ("all", "train")),
     Case("fedper", {"own_layers": 0}, {}, "fedavg", {}, {}),
-    Case("fedper", {"own_layers": 9}, GCN, "local", {}, GCN, "own", False),
-    Case("fedproto", {"lam": 0}, {}, "local", {}, HEAD, "own", False, FIVE),
+    Case("fedper", {"own_layers": 9}, GCN, "local", {}, GCN, "clients", False),
+    Case("fedproto", {"lam": 0}, {}, "local", {}, HEAD, "clients", False, FIVE),
     Case("fedsage", {}, {}, "fedavg", {}, {"kinds": ["sage"], "weighting": "uniform"}, "server"),
     Case("fedsage+", {"neighbours": 0}, {}, "fedsage", {}, {}, "server", False),
-    Case("fedspray", {"lambda_1": 0}, {}, "local", {}, {}, "own"),
+    Case("fedspray", {"lambda_1": 0}, {}, "local", {}, {}, "clients"),
     Case("fedtad", {"server_epochs": 0}, {}, "fedavg", {}, {}),
-    Case("fedtgp", {"lam": 0}, {}, "local", {}, HEAD, "own", False, FIVE),
+    Case("fedtgp", {"lam": 0}, {}, "local", {}, HEAD, "clients", False, FIVE),
     Case("fggp", OFF["fggp"], {}, "fedavg", {}, GCN),
     Case("fgssl", {"contrast_weight": 0, "distil_weight": 0}, GCN, "fedavg", {}, GCN),
     Case("fgssl-fgsd", {}, GCN, "fgssl", {"contrast_weight": 0}, GCN),
     Case("fgssl-fnsc", {"local_view": "weak"}, GCN, "fgssl", {"distil_weight": 0, "local_view": "weak"}, GCN),
     Case("fml", {"beta": 1.0, "uniform": False}, NO_DROPOUT, "fedavg", {}, GCN | NO_DROPOUT, "server", False, FIVE),
-    Case("fml", {"alpha": 1.0}, NO_DROPOUT, "local", {}, NO_DROPOUT, "own", False, FIVE),
-    Case("lg-fedavg", {}, GCN, "local", {}, GCN | HEAD, "own", False, (20,)),
+    Case("fml", {"alpha": 1.0}, NO_DROPOUT, "local", {}, NO_DROPOUT, "clients", False, FIVE),
+    Case("lg-fedavg", {}, GCN, "local", {}, GCN | HEAD, "clients", False, (20,)),
     Case("moon", {"mu": 0.0}, GCN, "fedavg", {}, GCN),
     Case("moon", {"mu": 5.0}, GCN, "fedavg", {}, GCN, rounds=1),
-    Case("o-pfgl", {"epochs": 2, "surrogate_share": 0, "lam": 0, "condense_steps": 0}, PLAIN, "local", {}, PLAIN, "own",
-         False, rounds=1),
+    Case("o-pfgl", {"epochs": 2, "surrogate_share": 0, "lam": 0, "condense_steps": 0}, PLAIN, "local", {}, PLAIN,
+         "clients", False, rounds=1),
     Case("pfedme", {"lam": 0.5, "eta": 2.0, "inner": 3}, {"local_epochs": 3}, "fedprox", {"mu": 0.5},
          {"local_epochs": 3}, exact=False),
     Case("s2fgl", {"nlir": 0, "fgma": 0}, {}, "fedavg", {}, {}, sizes=(30, 20, 26)),
 ]  # fmt: skip
-# The same with a parameter of which the term depends: they differ.
+# Methods whose term makes them differ from the other method.
 TERMS = [
     *((name, {}, {}, "fedgkc", {}) for name in ("fedgkc-kama", "fedgkc-smkd")),
     *((name, {}, GCN, "fedavg", GCN) for name in ("fgssl", "fgssl-fgsd", "fgssl-fnsc")),
@@ -90,29 +90,29 @@ TERMS = [
 
 
 def of(run: Any, uploads: dict[str, Any], what: str) -> dict[str, torch.Tensor]:
-    if what == "own":
+    if what == "clients":
         return run.simulation.client_batches[0].params  # type: ignore[no-any-return]
-    found: dict[str, torch.Tensor] = run.simulation.server.state["model"] if what == "server" else uploads["model"]
-    return found
+    params: dict[str, torch.Tensor] = run.simulation.server.state["model"] if what == "server" else uploads["model"]
+    return params
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.method}-{'-'.join(map(str, case.params))}")
-def test_at_the_end_of_a_parameter_it_is_another_method(
+def test_method_reduces_to_another(
     case: Case, federation: Callable[..., Federation], start: Callable[..., Any]
 ) -> None:
     world = federation(case.sizes)
     mine = start(world, case.method, case.params, **case.training)
     other = start(world, case.other, case.other_params, **case.other_training)
     for number in range(1, case.rounds + 1):
-        found, expected = (of(run, run.round(number), case.what) for run in (mine, other))
+        actual, expected = (of(run, run.round(number), case.what) for run in (mine, other))
         tolerance = {"rtol": 0, "atol": 0} if case.exact else {"rtol": 1e-5, "atol": 1e-6}
         assert expected
         for name, value in expected.items():
-            torch.testing.assert_close(found[name], value, **tolerance)
+            torch.testing.assert_close(actual[name], value, **tolerance)
 
 
 @pytest.mark.parametrize(("method", "params", "training", "other", "other_training"), TERMS)
-def test_its_term_moves_it_away(
+def test_terms_change_the_model(
     method: str, params: dict[str, Any], training: dict[str, Any], other: str, other_training: dict[str, Any],
     federation: Callable[..., Federation], start: Callable[..., Any],
 ) -> None:  # fmt: skip
@@ -121,7 +121,7 @@ def test_its_term_moves_it_away(
     for number in (1, 2, 3):
         for run in runs:
             run.round(number)
-    mine, theirs = (run.holdings()[0] for run in runs)
+    mine, theirs = (run.client_vectors()[0] for run in runs)
     assert not torch.allclose(mine, theirs)
 
 
@@ -129,7 +129,7 @@ def test_its_term_moves_it_away(
 def test_personal_aggregates_at_the_ends_of_their_scale(
     name: str, federation: Callable[..., Federation], start: Callable[..., Any]
 ) -> None:
-    """Without scale all clients get the plain mean; a client alone gets its own model back."""
+    """Without scale all clients get the plain mean; a single client gets its model back."""
     for sizes, params in ((THREE, {"scale": 0}), ((20,), {})):
         run = start(federation(sizes), name, params, **GCN)
         for number in (1, 2):

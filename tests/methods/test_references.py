@@ -1,4 +1,4 @@
-"""The references: majority, clusters and counts of labels, by loops and against scikit-learn."""
+"""The references by loops and against scikit-learn: majority, clusters, counts of labels."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Make = Callable[..., Federation]
 
 
 def by_hand(world: Federation) -> list[float]:
-    """Each client's accuracy on its test nodes if its most frequent training class is named."""
+    """Test accuracy per client of its most frequent training class."""
     scores = []
     for client in world.clients:
         label, train, test = (client.graph.ndata[key].tolist() for key in ("label", "train_mask", "test_mask"))  # type: ignore[union-attr]
-        seen = Counter(c for c, own in zip(label, train, strict=True) if own)
+        seen = Counter(c for c, in_train in zip(label, train, strict=True) if in_train)
         named = min(seen, key=lambda c: (-seen[c], c)) if seen else 0
-        asked = [c for c, own in zip(label, test, strict=True) if own]
+        asked = [c for c, in_test in zip(label, test, strict=True) if in_test]
         scores.append(sum(c == named for c in asked) / len(asked) if asked else float("nan"))
     return scores
 
@@ -58,7 +58,7 @@ def test_one_cluster_is_the_share_of_the_largest_class(graph_sets: Make) -> None
 @pytest.mark.parametrize("counts", ["plain", "log", "shares"])
 @pytest.mark.parametrize("labelled", [True, False])
 def test_label_counts_by_loops(counts: str, labelled: bool, graph_sets: Make) -> None:
-    """Graphs with labels of three kinds and an attribute; and with two attributes alone, which are then summed."""
+    """Graphs with three labels and an attribute, or with two attributes, which are summed."""
     world, source = graph_sets(), np.random.default_rng(0)
     graphs, expected = [], []
     for graph in world.whole.graphs:  # type: ignore[union-attr]
@@ -68,9 +68,9 @@ def test_label_counts_by_loops(counts: str, labelled: bool, graph_sets: Make) ->
         graph = graph.local_var()
         graph.ndata["feat"] = torch.from_numpy(feat)
         graphs.append(graph)
-        found = [float((kind == k).sum()) for k in range(3)] if labelled else attribute.sum(0).tolist()
+        numbers = [float((kind == k).sum()) for k in range(3)] if labelled else attribute.sum(0).tolist()
         of = {"plain": lambda v, n: v, "log": lambda v, n: float(np.log(1 + v)), "shares": lambda v, n: v / n}[counts]
-        expected.append([of(v, n) for v in found])
+        expected.append([of(v, n) for v in numbers])
     method = METHODS.build("label-counts", {"counts": counts})
     assert isinstance(method, GraphMethod)
     picks = np.array([4, 0, 2])
@@ -80,7 +80,7 @@ def test_label_counts_by_loops(counts: str, labelled: bool, graph_sets: Make) ->
 
 
 def test_label_counts_cluster_what_differs_in_labels(graph_sets: Make) -> None:
-    """Classes that differ in their nodes' labels are found without an edge and without a round of training."""
+    """Classes that differ in node labels are found without edges and training."""
     world = graph_sets()
     graphs = []
     for graph, label in zip(world.whole.graphs, world.whole.label.tolist(), strict=True):  # type: ignore[union-attr]
@@ -93,13 +93,13 @@ def test_label_counts_cluster_what_differs_in_labels(graph_sets: Make) -> None:
 
 
 @pytest.mark.parametrize("name", ["majority", "one-cluster", "label-counts"])
-def test_they_are_shown_and_not_ranked(name: str) -> None:
+def test_references_are_marked_and_do_not_train(name: str) -> None:
     method = METHODS.build(name)
     assert method.reference and not method.trains
 
 
 def one_hot(world: Federation) -> Federation:
-    """Nodes labelled by their degree, 1 to 8, beside a constant that is no label."""
+    """Nodes labelled by their degree, 1 to 8, and a constant that is no label."""
     for graph in world.whole.graphs:  # type: ignore[union-attr]
         degree = torch.nn.functional.one_hot(graph.in_degrees().clamp(max=8), 9).float()
         graph.ndata["feat"] = torch.cat([degree, torch.full((len(degree), 1), 0.5)], 1)
@@ -111,23 +111,23 @@ def predicted(world: Federation, size: int | None = None) -> list[torch.Tensor]:
     simulation, evaluator = set_up(world, METHODS.build("count-classifier"), [gin], TrainConfig(), 0, size)
     scored = evaluator.score(simulation.models(), "personal", "local")
     assert scored is not None and scored.predicted is not None
-    return list(scored.predicted.split([len(own.graphs) for own in world.clients]))  # type: ignore[union-attr]
+    return list(scored.predicted.split([len(client.graphs) for client in world.clients]))  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("size", [None, 1])
-def test_it_is_a_logistic_regression_on_logs_of_counts(size: int | None, labelled_sets: Make) -> None:
+def test_count_classifier_is_a_logistic_regression_on_log_counts(size: int | None, labelled_sets: Make) -> None:
     world = one_hot(labelled_sets((12, 9, 10)))
-    for client, found in zip(world.clients, predicted(world, size), strict=True):
+    for client, labels in zip(world.clients, predicted(world, size), strict=True):
         assert isinstance(client, GraphClient)
         rows = np.array(
             [[np.log1p(sum(d == c for d in graph.in_degrees().tolist())) for c in range(9)] for graph in client.graphs]
         )
         train = client.masks["train"].numpy()
         fitted = LogisticRegression(max_iter=1000).fit(rows[train], client.label.numpy()[train])
-        assert found.tolist() == fitted.predict(rows).tolist()
+        assert labels.tolist() == fitted.predict(rows).tolist()
 
 
-def test_two_classes_one_and_none(labelled_sets: Make) -> None:
+def test_clients_with_two_classes_one_or_none(labelled_sets: Make) -> None:
     world = one_hot(labelled_sets((12, 9, 10)))
     first, second, third = world.clients
     assert isinstance(first, GraphClient) and isinstance(second, GraphClient) and isinstance(third, GraphClient)
@@ -136,7 +136,7 @@ def test_two_classes_one_and_none(labelled_sets: Make) -> None:
     clients = [
         replace(first, label=two), replace(second, label=torch.full_like(second.label, 2)), replace(third, masks=nobody)
     ]  # fmt: skip
-    found = predicted(replace(world, clients=clients))
+    predictions = predicted(replace(world, clients=clients))
     train = first.masks["train"]
-    assert set(found[0].tolist()) <= {1, 2} and (found[0] == two)[train].float().mean() > 0.7
-    assert set(found[1].tolist()) == {2} and set(found[2].tolist()) == {0}
+    assert set(predictions[0].tolist()) <= {1, 2} and (predictions[0] == two)[train].float().mean() > 0.7
+    assert set(predictions[1].tolist()) == {2} and set(predictions[2].tolist()) == {0}

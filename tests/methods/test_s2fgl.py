@@ -1,4 +1,4 @@
-"""S2FGL against slow loops of its scores, terms and repository, and what it is without them."""
+"""S2FGL against slow loops of its scores, terms and repository."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def adjacency(client: Any) -> torch.Tensor:
 
 
 def order(client: Any, alpha: float) -> list[int]:
-    """The nodes, those that most label signal reaches first: by a matrix inverse."""
+    """The nodes by decreasing label signal, computed with a matrix inverse."""
     a, train = adjacency(client), client.graph.ndata["train_mask"].tolist()
     n = len(train)
     p = torch.linalg.inv(torch.eye(n, dtype=torch.float64) - (1 - alpha) * a / a.sum(1, keepdim=True).clamp(min=1))
@@ -55,10 +55,10 @@ def spectrum(rows: torch.Tensor, similar: int, count: int) -> list[torch.Tensor]
     n = len(rows)
     weight = torch.zeros(n, n)
     for i in range(n):
-        alike = [float(cosine(rows[i], rows[j])) for j in range(n)]
-        for j in sorted(range(n), key=lambda j: -alike[j])[: similar + 1]:
-            weight[i, j] += alike[j] / 2
-            weight[j, i] += alike[j] / 2
+        cosines = [float(cosine(rows[i], rows[j])) for j in range(n)]
+        for j in sorted(range(n), key=lambda j: -cosines[j])[: similar + 1]:
+            weight[i, j] += cosines[j] / 2
+            weight[j, i] += cosines[j] / 2
     laplacian = torch.zeros(n, n)
     for i in range(n):
         for j in range(n):
@@ -74,7 +74,7 @@ def slow_loss(w: Model, client: Any, received: torch.Tensor | None, book: torch.
     loss = F.cross_entropy(logits[train], client.graph.ndata["label"][train])
     if received is None or book is None:
         return loss
-    entries = [vector for own in book for vector in own]
+    entries = [vector for vectors in book for vector in vectors]
     nlir = torch.zeros(())
     for mine, theirs in zip(h, received, strict=True):
         log_mine = torch.stack([cosine(mine, b) for b in entries]).log_softmax(0)
@@ -83,7 +83,7 @@ def slow_loss(w: Model, client: Any, received: torch.Tensor | None, book: torch.
     chosen = order(client, p["alpha"])[: len(h) // 5]
     r, g = h[chosen], received[chosen]
     fgma = torch.zeros(())
-    pairs = (spectrum(own.detach(), p["similar"], p["frequencies"]) for own in (r, g))
+    pairs = (spectrum(rows.detach(), p["similar"], p["frequencies"]) for rows in (r, g))
     for u, v in zip(*pairs, strict=True):
         fgma = fgma + ((torch.outer(u, u) @ r - torch.outer(v, v) @ g) ** 2).mean()
     return loss + p["nlir"] * nlir + p["fgma"] * fgma
@@ -115,29 +115,29 @@ def test_three_rounds_equal_slow_loops(federation: Make, start: Callable[..., An
         for slot in range(2):
             chosen = draws.choice(3, 2, replace=False)
             for c in range(3):
-                own = [h for k in chosen for h, y in sent[k] if y == c]
-                if own:
-                    book[c, slot] = sum(own) / len(own)
+                embeddings = [h for k in chosen for h, y in sent[k] if y == c]
+                if embeddings:
+                    book[c, slot] = sum(embeddings) / len(embeddings)
         (clients,) = run.simulation.client_batches
         run.simulation._deliver(clients)
         torch.testing.assert_close(clients.received["repository"][0], book, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("n", [2, 5, 9])
-def test_a_graph_of_equal_rows_is_constant_at_the_lowest_frequency(n: int) -> None:
-    """Every node then has every other as a neighbour: the lowest eigenvector is constant, the others have sum 0."""
-    found = frequencies(torch.ones(n, 4), n, 3)
+def test_lowest_frequency_of_equal_rows_is_constant(n: int) -> None:
+    """All nodes are neighbours: the lowest eigenvector is constant, the others have sum 0."""
+    vectors = frequencies(torch.ones(n, 4), n, 3)
     m = min(3, n // 2)
-    assert found.shape == (n, 2 * m)
-    np.testing.assert_allclose(found[:, 0].abs().numpy(), n**-0.5, rtol=1e-4)
-    np.testing.assert_allclose(found[:, 1:].sum(0).numpy(), 0, atol=1e-5)
+    assert vectors.shape == (n, 2 * m)
+    np.testing.assert_allclose(vectors[:, 0].abs().numpy(), n**-0.5, rtol=1e-4)
+    np.testing.assert_allclose(vectors[:, 1:].sum(0).numpy(), 0, atol=1e-5)
 
 
 def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(SIZES), "s2fgl", **PLAIN)
     upload = run.round(1)
     simulation, model = run.simulation, (12 * H + H) + (H * 3 + 3)
-    held = [len(own) for own in upload["classes"]]
-    assert simulation.upload_bytes == [4 * model + own * (4 * H + 8 + 8) for own in held]
+    held = [len(classes) for classes in upload["classes"]]
+    assert simulation.upload_bytes == [4 * model + n * (4 * H + 8 + 8) for n in held]
     run.round(2)
     assert simulation.download_bytes == [2 * 4 * model + 4 * 3 * 4 * H] * 3

@@ -1,1 +1,1 @@
-"""Sets of graphs: minibatches, the interface of methods, scores by clustering."""
+"""Sets of graphs: minibatches, graph classification, clustering."""

@@ -32,16 +32,16 @@ class LabelledClientBatch(MinibatchClientBatch):
         self.stacked = LabelledStack(self.members)
         trained = self.stacked.masks["train"].numpy()
         self._trained = [graphs[trained[graphs]] for graphs in self.stacked.held]
-        self._full: Shown | None = None  # the minibatch of an epoch of one step
-        self._show(self._batches(self.stacked.held))
+        self._full: Shown | None = None  # the minibatch if an epoch has one step
+        self.batch, self.data = self._batches(self.stacked.held)
 
     def _batches(self, picks: Sequence[np.ndarray]) -> Shown:
-        """Some of the graphs, as `batch` and `data`. picks: for each client their numbers in the stack."""
-        every = self.stacked.rows(picks)
+        """`batch` and `data` of some of the graphs. picks: per client, the numbers of its graphs in the stack."""
+        rows = self.stacked.rows(picks)
         if not self.network.heterogeneous:
-            return every, (every,)
+            return rows, (rows,)
         groups = [group.positions for group in self.network.groups]
-        return every, tuple(self.stacked.rows([picks[p] for p in group], group) for group in groups)
+        return rows, tuple(self.stacked.rows([picks[p] for p in group], group) for group in groups)
 
     def _part(self, positions: Sequence[int]) -> ClientBatch:
         part = super()._part(positions)
@@ -62,12 +62,12 @@ class LabelledClientBatch(MinibatchClientBatch):
 
 
 def sets_of(clients: list[GraphClient]) -> Target:
-    """Every client scored on its own graphs, one client after the other."""
+    """The target that scores every client on its own graphs."""
     return Target.of([c.label for c in clients], [c.masks for c in clients], [len(c.graphs) for c in clients])
 
 
 class GraphEvaluator(Evaluator):
-    """As for nodes: accuracy of the graphs of each client, mean over clients; macro-F1, and ROC AUC of two classes."""
+    """Scores graphs as `Evaluator` scores nodes."""
 
     @cached_property
     def _local(self) -> Target:
@@ -78,7 +78,7 @@ class GraphEvaluator(Evaluator):
         return [len(client.graphs) for client in self.original.clients if isinstance(client, GraphClient)]
 
     def score(self, models: Models, model: str, data: str, *, with_loss: bool = False) -> Scored | None:
-        """As for nodes; None too on several sets at once, of which each has classes of its own."""
+        """As for nodes. If each client has its own set and classes, None on the whole and the union."""
         if not self.original.domains:
             return super().score(models, model, data, with_loss=with_loss)
         if data != "local":
@@ -89,12 +89,12 @@ class GraphEvaluator(Evaluator):
         return super().score(models, model, data, with_loss=with_loss)
 
     def _whole(self, models: Models, place: int) -> Params:
-        """The server's encoder between the first and last layers of each client of a client batch."""
-        outer = at_home((models.personal or [])[place])
-        return outer | models.expanded(len(self.client_batches[place]))
+        """The server's encoder with the first and last layers of each client of a client batch."""
+        own_layers = at_home((models.personal or [])[place])
+        return own_layers | models.expanded(len(self.client_batches[place]))
 
     def beyond(self, data: str) -> tuple[LabelledRows, Target]:  # type: ignore[override]
-        """The whole set ("global"), or all graphs that some client holds ("union")."""
+        """The whole set ("global") or all graphs of the clients ("union"), and the rows to score; cached."""
         if data not in self._graphs:
             truth = self._set(data)
             hidden = torch.full_like(truth.label, HIDDEN)
@@ -120,11 +120,13 @@ class GraphEvaluator(Evaluator):
 
 
 class GraphModel(Backbone):
-    """h = X W_in + b_in for each node; the layers of `encoder`, all of width h, the last one activated too; the sum (or
-    mean) over each graph's nodes; z = linear h -> h, activated: the embedding; logits = linear head on it (the layout
-    of GCFL's and FedStar's released models). Dropout after every activation.
+    """A classifier of graphs, with the layers of the released models of GCFL and FedStar.
 
-    Parameters: "input.", "post." and "head." beside the encoder's own names.
+    1. h = X W_in + b_in for each node; 2. the layers of `encoder`, all of width h, each with activation; 3. the sum (or
+    mean) over each graph's nodes; 4. z = linear map h -> h, activated: the embedding; 5. logits = linear head.
+    Dropout follows every activation.
+
+    Parameters: "input.", "post.", "head.", and those of the encoder.
     """
 
     encoder: Backbone
@@ -150,11 +152,11 @@ class GraphModel(Backbone):
         return self.classified(params, batch, self.active(out, batch.nodes.sizes, streams), streams)
 
     def entered(self, batch: GraphRows, streams: Streams | None) -> Features:
-        """The nodes' features as they enter the model."""
+        """The nodes' features, in a training pass with dropout."""
         return batch.nodes.x if streams is None else batch.nodes.x.dropout(self.input_dropout, streams)
 
     def classified(self, params: Params, batch: GraphRows, h: torch.Tensor, streams: Streams | None) -> Forward:
-        """What becomes of the nodes' values (N, h)."""
+        """Steps 3 to 5, given the nodes' values (N, h)."""
         z = affine(params, "post", self.pooled(h, batch), batch)
         logits = affine(params, "head", self.active(z, batch.sizes, streams), batch)
         return Forward(batch.own_classes(logits), [z])
@@ -167,7 +169,7 @@ class GraphModel(Backbone):
 
 
 def graph_models(backbones: Sequence[Backbone]) -> list[Backbone]:
-    """Classifiers of graphs with these layers; a model that a method brings for graphs is taken as it is."""
+    """Classifiers of graphs with the layers of these backbones; a `GraphModel` is not changed."""
     return [given if isinstance(given, GraphModel) else GraphModel.around(given) for given in backbones]
 
 

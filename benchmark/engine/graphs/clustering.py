@@ -1,5 +1,6 @@
-"""Clustering of graphs: unlabelled client batches, methods, and scores by k-means on all embeddings together, with the
-clusters matched one-to-one to the true classes.
+"""Clustering of graphs: client batches without labels, methods, and scores.
+
+Scores: k-means on the embeddings of all graphs, with clusters matched one-to-one to the true classes.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from ..evaluate import Diverged, Evaluator, Models, Scored, beside, demanded
 from ..method import Method
 from ..network import Network
 from ..rng import stream
-from ..sampled_batch import cut
+from ..sampled_batch import NO_ROWS, cut
 from ..target import Target
 from ..task import Task, add_task
 from .graphsets import GraphBatch, GraphStack
 
 
 class Encoder(Backbone):
-    """A backbone for graph sets; `hidden` and `layers` have effect, the other fields of a backbone have not."""
+    """A backbone for sets of graphs. Only the fields `hidden` and `layers` have an effect."""
 
     @property
     def width(self) -> int:
-        """L h, the width of a graph's code."""
+        """L h, the width of a graph's embedding."""
         return self.layers * self.hidden
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
@@ -42,7 +43,7 @@ class Encoder(Backbone):
         return self.draw(features, source)
 
     def draw(self, features: int, source: torch.Generator) -> Params:
-        """Fresh parameters of one client (no client axis): Glorot-uniform weights, zero biases."""
+        """New parameters of one client (no client axis): Glorot-uniform weights, zero biases."""
         raise NotImplementedError
 
 
@@ -50,18 +51,17 @@ E = TypeVar("E", bound=Encoder)
 
 
 def encoder_of(network: Network, kind: type[E]) -> E:
-    """The architecture of a network whose method says that it is of this kind."""
+    """The architecture of a network, which must be of class `kind`."""
     backbone = network.backbones[0]
     assert isinstance(backbone, kind)
     return backbone
 
 
 class GraphMethod(Method):
-    """A method that learns one embedding per graph without labels. Subclasses give `encoder`, `batch_loss` and `embed`.
+    """A method that learns one embedding per graph without labels. Subclasses define `encoder`, `batch_loss`, `embed`.
 
-    Without labels nothing can be selected by validation, so the last round counts; the embeddings of all graphs are
-    clustered together. The cell's `select_by`, `patience` and `score_on` are therefore
-    replaced.
+    There is no validation without labels, and the embeddings of all graphs are clustered together. `protocol` therefore
+    replaces `select_by`, `patience` and `score_on`: the last round is scored on the whole set.
     """
 
     tasks: ClassVar[tuple[Goal, ...]] = ("graph",)
@@ -71,8 +71,8 @@ class GraphMethod(Method):
 
     scored_codes: Literal["raw", "unit"] = option(
         "raw",
-        "cluster embeddings as they are, or scaled to length 1; not in the papers, raw is our choice: "
-        "FCLG's MVGRL rows are those of raw sums, in which k-means splits off a few large graphs",
+        "cluster embeddings unchanged, or scaled to length 1; the papers do not say, raw is our choice: FCLG's "
+        "results of MVGRL are those of raw sums, of which k-means separates a few large graphs",
     )
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
@@ -82,12 +82,12 @@ class GraphMethod(Method):
         return config.model_copy(update={"select_by": "last", "patience": None, "score_on": "global"})
 
     def local_loss(self, clients: ClientBatch) -> torch.Tensor:
-        """(K,) each client's loss on its minibatch; 0 for a client that sits the step out."""
+        """(K,) each client's loss on its minibatch; 0 for a client without a minibatch in this step."""
         assert isinstance(clients, GraphClientBatch)
         return self.batch_loss(clients)
 
     def batch_loss(self, clients: GraphClientBatch) -> torch.Tensor:
-        """(K,) the same, on `clients.minibatch`."""
+        """(K,) each client's loss on `clients.minibatch`."""
         raise NotImplementedError
 
     def embed(self, params: Params, network: Network, batch: GraphBatch) -> torch.Tensor:
@@ -96,9 +96,9 @@ class GraphMethod(Method):
 
 
 class GraphClientBatch(ClientBatch):
-    """A client batch whose members are `GraphClient`s, stripped of their labels: nothing here may learn from them.
+    """A client batch whose members are `GraphClient`s without labels.
 
-    held: for each client its graphs' numbers in the stack. minibatch: what a loss is to be computed on.
+    held: per client, the numbers of its graphs in the stack. minibatch: the graphs of the current step.
     """
 
     held: list[np.ndarray]
@@ -111,7 +111,7 @@ class GraphClientBatch(ClientBatch):
 
     @property
     def inputs(self) -> None:
-        """Minibatches: other features in each step."""
+        """None: each minibatch has other features."""
 
     @cached_property
     def stack(self) -> GraphStack:
@@ -127,31 +127,31 @@ class GraphClientBatch(ClientBatch):
         return part
 
     def steps(self) -> Iterator[list[int] | None]:
-        """An epoch of minibatches of `config.batch_size` graphs, each client's order from its own stream.
+        """An epoch of minibatches of `config.batch_size` graphs, in an order drawn from each client's stream.
 
-        All clients' minibatches of a step are one batched computation. A client with fewer ones skips the last steps.
+        All clients' minibatches of a step are one batched computation. A client with fewer minibatches skips the last
+        steps.
         """
         chunks = [
             cut(generator.permutation(graphs), self.config.batch_size)
             for generator, graphs in zip(self.streams("minibatches"), self.held, strict=True)
         ]
-        nobody = np.empty(0, np.int64)
         for step in range(max(map(len, chunks))):
-            picks = [minibatches[step] if step < len(minibatches) else nobody for minibatches in chunks]
+            picks = [minibatches[step] if step < len(minibatches) else NO_ROWS for minibatches in chunks]
             active = [k for k, minibatches in enumerate(chunks) if step < len(minibatches)]
             self.minibatch = self.stack.batch(picks)
             yield None if len(active) == len(self) else active
 
 
-CHUNK = 512  # graphs embedded at a time: scoring normalises nothing over a batch, so the cut changes no number
+CHUNK = 512  # graphs embedded at a time; no number depends on it, because embeddings do not depend on the batch
 
 
 class ClusteringEvaluator(Evaluator):
-    """Embeds every graph of the dataset, of all clients, and clusters the embeddings together.
+    """Embeds all graphs of the dataset and clusters the embeddings together.
 
     k = number of classes; Lloyd's k-means (the FCLG paper cites Hartigan-Wong's), best inertia of 10 k-means++ starts,
     the same seed at each scoring. Accuracy and macro-F1 are those of the best one-to-one matching of clusters to
-    classes. A personal model embeds all graphs too; its scores are averaged over the clients. No validation part.
+    classes. Each personal model also embeds all graphs; scores are averaged over the clients. There is no validation.
     """
 
     @cached_property
@@ -187,7 +187,7 @@ class ClusteringEvaluator(Evaluator):
 
     @torch.no_grad()
     def embeddings(self, params: Params, network: Network) -> torch.Tensor:
-        """(graphs, c) of one model, (1, ...), in the dataset's order, scaled as the method's `scored_codes` says."""
+        """(graphs, c) embeddings by one model (1, ...), in the dataset's order, scaled by `scored_codes`."""
         assert isinstance(self.method, GraphMethod)
         count = len(self._data.graphs)
         chunks = np.array_split(np.arange(count), max(1, -(-count // CHUNK)))
@@ -198,8 +198,8 @@ class ClusteringEvaluator(Evaluator):
 
 
 def k_means(rows: np.ndarray, k: int, seed: int) -> np.ndarray:
-    """(n,) cluster of each row; fewer than k clusters where there are fewer different rows."""
-    from sklearn.cluster import KMeans  # a second and more to import: only where it is needed
+    """(n,) cluster of each row; fewer than k clusters if there are fewer different rows."""
+    from sklearn.cluster import KMeans  # takes more than a second to import
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():
@@ -208,8 +208,8 @@ def k_means(rows: np.ndarray, k: int, seed: int) -> np.ndarray:
 
 
 def matched(cluster: np.ndarray, label: np.ndarray, classes: int) -> np.ndarray:
-    """(n,) the class of each row's cluster under the one-to-one matching with most rows right."""
-    from scipy.optimize import linear_sum_assignment  # half a second to import: only where it is needed
+    """(n,) the class of each row's cluster, by the one-to-one matching with the most correct rows."""
+    from scipy.optimize import linear_sum_assignment  # takes half a second to import
 
     table = np.zeros((classes, classes), np.int64)
     np.add.at(table, (cluster, label), 1)

@@ -1,11 +1,10 @@
-"""Sets of graphs: all graphs of a client batch stacked once, and the batches that are cut from the stack.
+"""Sets of graphs: all graphs of a client batch stacked once, and batches of graphs from the stack.
 
-A batch holds graphs of K clients, client by client, as one block-diagonal program. Graphs lie one after the other in
-the stack, so a batch of whole graphs is a gather of contiguous runs, for features and for every operator (adjacency,
-diffusion) alike; nothing is batched anew at each step.
+A batch has graphs of K clients, client by client, as one block-diagonal graph. Features and operators (adjacency,
+diffusion) of a batch are contiguous pieces of those of the stack, so no graph is batched again at each step.
 
-Where graphs are classified, a batch has graphs as rows, and the nodes below it. To a method it is what a batch of nodes
-is: rows with labels and masks, client after client. Only the model looks at the nodes.
+For graph classification, the rows of a batch are graphs. For a method it is like a batch of nodes: rows with labels and
+masks, client after client. Only the model uses the nodes of the graphs.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from ..batch import Batch, EdgeRows, Features, LabelledRows
 from ..device import on_host, placed, section
 from ..segment_ops import SparseMatrix, adjacency, owners, segment_sum
 
-# From the block-diagonal adjacency of all graphs (CSR) and the first row of each graph, one more entry at the end, to
-# a symmetric block-diagonal matrix of the same shape. Hashable: a stack computes each operator once.
+# (block-diagonal adjacency of all graphs, first row of each graph and the number of rows) -> a symmetric block-diagonal
+# matrix of the same shape. Hashable, because a stack caches each operator.
 Operator = Callable[[sp.csr_matrix, np.ndarray], sp.csr_matrix]
-# From the same to a vector for each node, (nodes, c), that depends only on the node's own graph. Hashable too.
+# The same arguments -> (nodes, c), a vector per node that depends only on the node's graph. Also hashable.
 NodeCode = Callable[[sp.csr_matrix, np.ndarray], torch.Tensor]
 
 
@@ -44,10 +43,10 @@ def normalised(adjacency: sp.csr_matrix, starts: np.ndarray) -> sp.csr_matrix:
 
 
 class GraphStack:
-    """Graphs one after the other as one DGLGraph (`dgl.batch`), without self-loops, both directions of every edge.
+    """Graphs as one DGLGraph (`dgl.batch`), without self-loops, with both directions of every edge.
 
-    graphs: each with ndata "feat" (n, d), and edata "feat" (m, b) where edges have features. starts: first row of each
-    graph, and the number of rows in the end.
+    graphs: each with ndata "feat" (n, d), and edata "feat" (m, b) if edges have features. starts: the first row of each
+    graph, then the number of rows.
     """
 
     def __init__(self, graphs: Sequence[dgl.DGLGraph]) -> None:
@@ -59,53 +58,53 @@ class GraphStack:
         self.feat: torch.Tensor = placed(self.graph.ndata["feat"].float())
         self.adjacency = adjacency(self.graph).scipy()
         self._operators: dict[Operator, sp.csr_matrix] = {}
-        self._asked: set[Operator] = set()  # for operators, here or in a part
+        self._used: set[Operator] = set()  # operators used here or in a part
         self._codes: dict[NodeCode, torch.Tensor] = {}
 
     def operator(self, kind: Operator) -> sp.csr_matrix:
-        """The matrix of an operator over all graphs, computed at its first use."""
-        self._asked.add(kind)
+        """The matrix of an operator over all graphs; cached."""
+        self._used.add(kind)
         if kind not in self._operators:
             self._operators[kind] = kind(self.adjacency, self.starts).astype(np.float32)
         return self._operators[kind]
 
     def code(self, kind: NodeCode) -> torch.Tensor:
-        """(nodes, c) what a code says of all nodes, computed at its first use."""
+        """(nodes, c) the code of all nodes; cached."""
         if kind not in self._codes:
             self._codes[kind] = kind(self.adjacency, self.starts)
         return self._codes[kind]
 
     @cached_property
     def edge_feat(self) -> torch.Tensor | None:
-        """(E, b) features of the edges in the order of the adjacency's entries; None without any."""
+        """(E, b) features of the edges in the order of the adjacency's entries; None without edge features."""
         if "feat" not in self.graph.edata:
             return None
         _, _, eids = self.graph.adj_tensors("csc")
         return placed(self.graph.edata["feat"][eids])
 
     def part(self, graphs: Sequence[dgl.DGLGraph], picks: np.ndarray) -> GraphStack:
-        """A stack of some of the graphs alone. picks: their numbers here; its operators are cut, not computed anew."""
+        """A stack of some of the graphs, with copies of operators and codes. picks: the numbers of `graphs` here."""
         stack = GraphStack(graphs)
         stack.adopt(self, picks)
         return stack
 
     def adopt(self, whole: GraphStack, picks: np.ndarray) -> None:
-        """Take over the operators and codes that a stack has which these graphs are part of. picks: see `part`."""
+        """Copy operators and codes from a stack that contains these graphs. picks: their numbers in `whole`."""
         batch = whole.batch([picks])
-        self._operators = {kind: batch.cut(whole.operator(kind)) for kind in [*whole._asked]}
+        self._operators = {kind: batch.cut(whole.operator(kind)) for kind in [*whole._used]}
         self._codes = {kind: code[batch.places] for kind, code in whole._codes.items()}
-        self._asked = whole._asked
+        self._used = whole._used
 
     def batch(self, picks: Sequence[np.ndarray]) -> GraphBatch:
-        """Some of the graphs. picks: for each client the numbers of its graphs in the stack, in order; may be empty."""
+        """Some of the graphs. picks: per client, the numbers of its graphs in the stack, in order; may be empty."""
         return GraphBatch(self, np.concatenate(picks).astype(np.int64), tuple(len(graphs) for graphs in picks))
 
 
 @dataclass(frozen=True, eq=False)
 class GraphBatch:
-    """B graphs of K clients with N nodes in all, client by client.
+    """B graphs of K clients with N nodes in total, client by client.
 
-    picks: (B,) their numbers in the stack. counts: graphs of each client, some perhaps 0.
+    picks: (B,) their numbers in the stack. counts: graphs of each client, may be 0.
     """
 
     stack: GraphStack
@@ -125,7 +124,7 @@ class GraphBatch:
 
     @cached_property
     def lengths_per_client(self) -> list[torch.Tensor]:
-        """For each client the nodes of each of its graphs."""
+        """Per client, the number of nodes of each of its graphs."""
         return list(torch.from_numpy(self.lengths).split_with_sizes(self.counts))
 
     @cached_property
@@ -139,12 +138,12 @@ class GraphBatch:
         return torch.from_numpy(np.arange(len(self._moved)) - self._moved)
 
     def code(self, kind: NodeCode) -> torch.Tensor:
-        """(N, c) what a code says of the nodes of the batch."""
+        """(N, c) the code of the nodes of the batch."""
         return self.stack.code(kind)[self.places]
 
     @cached_property
     def _moved(self) -> np.ndarray:
-        """(N,) how far each row has moved from its place in the stack to that in the batch."""
+        """(N,) the row in the batch minus the row in the stack, of each node."""
         begin = np.cumsum(self.lengths) - self.lengths
         return np.repeat(begin - self.stack.starts[self.picks], self.lengths)
 
@@ -161,7 +160,7 @@ class GraphBatch:
         return self._views[kind]
 
     def cut(self, matrix: sp.csr_matrix) -> sp.csr_matrix:
-        """The rows and columns of the graphs of the batch, of a matrix over the stack."""
+        """The rows and columns of the batch from a matrix over the stack."""
         size = len(self._moved)
         rows = matrix[np.arange(size) - self._moved]
         columns = rows.indices + np.repeat(self._moved, np.diff(rows.indptr))
@@ -169,7 +168,7 @@ class GraphBatch:
 
     @cached_property
     def edges(self) -> EdgeRows | None:
-        """The edges with their features, by their target; None where they have none."""
+        """The edges with their features, sorted by target; None without edge features."""
         features = self.stack.edge_feat
         if features is None:
             return None
@@ -198,21 +197,18 @@ class GraphBatch:
 
 
 def _means(values: torch.Tensor, counts: tuple[int, ...]) -> torch.Tensor:
-    """(n,) the values of client after client, by `counts` -> (K,) their means; 0 for a client without one."""
+    """(n,) values, `counts` of each client -> (K,) means; 0 for a client without values."""
     return segment_sum(values, owners(counts), len(counts)) / torch.tensor(counts).clamp(min=1)
 
 
-FOREIGN = -1e30  # the logit of a class that a client has not: below any other, and many add up to a finite sum
+FOREIGN = -1e30  # the logit of a class that a client does not have: below all others, and sums of it stay finite
 
 
 class NodesOfGraphs(Batch):
-    """The nodes of B graphs as the batch that backbones know; matrices are cut from the stack, not made anew.
-
-    Nodes have no labels and no masks.
-    """
+    """The nodes of B graphs as the input of backbones, with matrices from the stack, without labels and masks."""
 
     def __init__(self, of: GraphBatch, x: torch.Tensor) -> None:
-        """x: (N, c) what the nodes have."""
+        """x: (N, c) values of the nodes."""
         unlabelled = torch.full((len(x),), -1)
         values = {"of": of, "x": Features(x, of.sizes), "sizes": of.sizes, "label": unlabelled, "masks": {}}
         for name, value in {**values, "global_id": unlabelled, "propagation": None}.items():
@@ -252,8 +248,8 @@ class NodesOfGraphs(Batch):
 
 @dataclass(frozen=True, eq=False)
 class GraphRows(LabelledRows):
-    """B graphs of K clients, each a row. sizes: graphs of each client. label, masks: (B,); global_id: (B,) their places
-    in the set. classes: how many the labels of each client have; 0: all."""
+    """B graphs of K clients; a row is a graph. sizes: graphs of each client. label, masks: (B,); global_id: (B,) ids in
+    the whole set. classes: the number of classes of each client; 0: all."""
 
     of: GraphBatch
     label: torch.Tensor
@@ -276,16 +272,16 @@ class GraphRows(LabelledRows):
         return torch.from_numpy(self.of.lengths)
 
     def own_classes(self, logits: torch.Tensor) -> torch.Tensor:
-        """(B, C) logits, out of the question for classes that a client's own label space has not."""
+        """(B, C) logits, with `FOREIGN` for classes that the graph's client does not have."""
         if not any(self.classes):
             return logits
-        many = torch.tensor([classes or logits.shape[1] for classes in self.classes])
-        foreign = torch.arange(logits.shape[1]) >= many.unsqueeze(1)
+        counts = torch.tensor([classes or logits.shape[1] for classes in self.classes])
+        foreign = torch.arange(logits.shape[1]) >= counts.unsqueeze(1)
         return logits.masked_fill(foreign[self.owner], FOREIGN)
 
 
 class LabelledStack:
-    """All graphs of some clients, stacked once, with their labels and masks: what batches of rows are cut from."""
+    """All graphs of some clients, stacked once, with their labels and masks; `rows` makes batches of them."""
 
     def __init__(self, clients: Sequence[GraphClient]) -> None:
         self.stack = GraphStack([graph for client in clients for graph in client.graphs])
@@ -297,8 +293,8 @@ class LabelledStack:
         self.held = np.split(np.arange(len(self.label)), np.cumsum([len(client.graphs) for client in clients])[:-1])
 
     def rows(self, picks: Sequence[np.ndarray], clients: Sequence[int] | None = None) -> GraphRows:
-        """Some of the graphs. picks: for each client the numbers of its graphs in the stack; may be empty. clients:
-        whose they are (None: of all)."""
+        """Some of the graphs. picks: per client, the numbers of its graphs in the stack; may be empty. clients: the
+        positions of these clients (None: all)."""
         classes = self.classes if clients is None else tuple(self.classes[k] for k in clients)
         at = torch.from_numpy(np.concatenate(picks).astype(np.int64))
         masks = {part: mask[at] for part, mask in self.masks.items()}
