@@ -37,8 +37,8 @@ if __name__ == "__main__":
     print(fglbench.show("damped", plugins=["damped.py"]))
 
 # %% [markdown]
-# Before runs, `fglbench check damped --plugin damped.py` tests that the method is deterministic, that its results do not
-# depend on the grouping of clients, and that it uses no hidden labels.
+# Before runs, `fglbench check damped --plugin damped.py` tests that the method is deterministic, that its results do
+# not depend on the grouping of clients, and that it uses no hidden labels.
 
 # %%
 if __name__ == "__main__":

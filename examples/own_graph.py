@@ -2,8 +2,8 @@
 # # A graph of your own
 #
 # Your graph is a folder with two tables: a line for each node in `nodes.csv` and a line for each edge in `edges.csv`
-# (`docs/own-data.md` has the columns). This example makes such a folder: villages in three valleys. Most edges are inside
-# a valley, and the crops of a village are a weak sign of its valley.
+# (`docs/own-data.md` has the columns). This example makes such a folder: villages in three valleys. Most edges are
+# inside a valley, and the crops of a village are a weak sign of its valley.
 
 # %%
 import os
@@ -51,8 +51,8 @@ if __name__ == "__main__":
     print(rows.groupby("method")["score"].agg(["mean", "std"]))
 
 # %% [markdown]
-# `evaluate` scores predictions of other code on the same clients and test nodes. After the run, the graph is the dataset
-# `own:villages`. Here the prediction for a node is the most common label of its neighbours that are training nodes.
+# `evaluate` scores predictions of other code on the same clients and test nodes. After the run, the graph is the
+# dataset `own:villages`. Here the prediction for a node is the most common label of its training neighbours.
 
 # %%
 if __name__ == "__main__":

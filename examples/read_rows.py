@@ -49,8 +49,8 @@ if stored := store.history(suite, task_rows["key"].iloc[0]):
     print(pd.DataFrame(stored["history"]).tail())
 
 # %% [markdown]
-# If clients have models of different kinds (`gcn+gat`), client k has the kind k mod their number. The score of each kind
-# is the mean over its clients and the seeds, with a line for each method and setting.
+# If clients have models of different kinds (`gcn+gat`), client k has the kind k mod their number. The score of each
+# kind is the mean over its clients and the seeds, with a line for each method and setting.
 
 
 # %%
