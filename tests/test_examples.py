@@ -57,10 +57,10 @@ def test_two_methods_and_their_rows(
     assert set(rows["training.local_epochs"]) == {5} and len(rows) == 6
     run("read_rows", place, monkeypatch, RESULTS="runs/compare")
     assert (place / "traffic.png").stat().st_size > 5000
-    told = capsys.readouterr().out
-    assert "upload_bytes" in told  # of the curves
+    output = capsys.readouterr().out
+    assert "upload_bytes" in output  # of the curves
     scored = rows[(rows["method"] == "fedavg") & (rows["clients"] == rows["clients"].iloc[0])]
-    line = next(line.split() for line in told[told.index("0 gcn") :].splitlines() if line.startswith("fedavg"))
+    line = next(line.split() for line in output[output.index("0 gcn") :].splitlines() if line.startswith("fedavg"))
     assert float(line[-1]) == pytest.approx(
         scored["score"].mean(), abs=6e-4
     )  # one kind: it is what the clients' mean is
@@ -118,11 +118,11 @@ def test_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     book = nbformat.read(FOLDER / f"{name}.ipynb", 4)
     runner = preprocessors.ExecutePreprocessor(timeout=300, kernel_name="python3")
     runner.preprocess(book, {"metadata": {"path": str(tmp_path)}})  # raises CellExecutionError, with the cell
-    told = [texts(cell) for cell in book.cells if cell.cell_type == "code"]
+    outputs = [texts(cell) for cell in book.cells if cell.cell_type == "code"]
     assert any("image/png" in out.get("data", {}) for cell in book.cells for out in cell.get("outputs", ()))
     if name == "own_method":
-        table = next(text for text in told if "best_round" in text)
+        table = next(text for text in outputs if "best_round" in text)
         assert table.count(" ok ") == 3 and "notebook-prox" in table
     else:
-        assert any("clinic-7" in text and "gain" in text for text in told)
-        assert any("Your data: 640 nodes" in text for text in told)
+        assert any("clinic-7" in text and "gain" in text for text in outputs)
+        assert any("Your data: 640 nodes" in text for text in outputs)

@@ -140,11 +140,11 @@ def cut_phrases(boards: dict[str, Ranking]) -> list[str]:
     few, many = (gap(boards, f"citeseer (louvain, {clients} clients)") for clients in (5, 100))
     alpha = "{} (label-dirichlet, alpha={}, 10 clients)"
     skewed = {name: gap(boards, alpha.format(name, 0.1)) for name in ("cora", "citeseer", "amazon-photo")}
-    alike = {name: gap(boards, alpha.format(name, 10.0)) for name in skewed}
+    mild = {name: gap(boards, alpha.format(name, 10.0)) for name in skewed}
     assert all(difference.mean < 0 for difference in skewed.values())
     assert [name for name, difference in skewed.items() if difference.high < 0] == ["citeseer"]
-    assert all(difference.low > 0 for difference in alike.values())
-    one, gains = skewed["citeseer"], [points(difference.mean) for difference in alike.values()]
+    assert all(difference.low > 0 for difference in mild.values())
+    one, gains = skewed["citeseer"], [points(difference.mean) for difference in mild.values()]
     return [
         f"CiteSeer: {points(few.mean)} with 5 clients, {points(many.mean)} with 100",
         "At Dirichlet alpha 0.1 local training is higher on Cora, CiteSeer and Photo, significantly only on CiteSeer, "
@@ -235,8 +235,10 @@ def claim_phrases() -> list[str]:
     lines = []
     for paper, stated in STATED.items():
         readings_of_paper = [readings for suite, readings in counts_of.items() if suite.startswith(f"{paper.lower()}-")]
-        others = [[counts for name, counts in readings.items() if name != stated] for readings in readings_of_paper]
-        best = [max(each, key=lambda counts: (counts[0], -counts[1])) for each in others]
+        other_readings = [
+            [counts for name, counts in readings.items() if name != stated] for readings in readings_of_paper
+        ]
+        best = [max(each, key=lambda counts: (counts[0], -counts[1])) for each in other_readings]
         sums = [
             " / ".join(map(str, np.sum(counts, axis=0)))
             for counts in ([each[stated] for each in readings_of_paper], best)
@@ -272,13 +274,13 @@ def prose(page: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_statement_is_as_the_rows_have_it(page: str, phrases: dict[str, list[str]]) -> None:
+def test_each_statement_has_the_numbers_of_the_rows(page: str, phrases: dict[str, list[str]]) -> None:
     text = prose(page)
     assert [phrase for phrase in phrases[page] if squeezed(phrase) not in text] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_number_stands_outside_of_a_statement(page: str, phrases: dict[str, list[str]]) -> None:
+def test_every_number_is_part_of_a_statement(page: str, phrases: dict[str, list[str]]) -> None:
     text = prose(page)
     for phrase in sorted([*phrases[page], *NAMES], key=len, reverse=True):
         text = text.replace(squeezed(phrase), " ")
@@ -297,7 +299,7 @@ def phrases_of_findings(boards: dict[str, Ranking]) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", findings_pages.PAGES)
-def test_each_number_of_a_page_of_findings_is_as_the_rows_have_it_or_a_setting(
+def test_each_number_of_a_page_of_findings_is_recomputed_or_a_setting(
     name: str, phrases_of_findings: dict[str, list[str]]
 ) -> None:
     text, known = findings_pages.prose(findings_pages.PAGES[name]), findings_pages.SETTINGS.get(name, ())

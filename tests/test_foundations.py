@@ -1,4 +1,4 @@
-"""Which combinations of Python, torch and DGL are made to work, without one of them being installed."""
+"""The combinations of Python, torch and DGL that are made to work, without installing them."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def test_the_pythons_are_those_that_setup_cfg_asks_for(monkeypatch, version, fit
     assert f"Python {'.'.join(map(str, version))}".replace("Python", "Python ::") in text or not fits
 
 
-def test_torch_is_asked_for_its_distributed_tensors_in_vain() -> None:
-    """What the first operation on lazy weights imports: neither SymPy nor what is to be the real thing afterwards."""
+def test_lazy_weights_do_not_import_distributed_tensors() -> None:
+    """The first operation on lazy weights imports neither SymPy nor the real module."""
     code = (
         "import fglbench, sys, torch\n"
         "from fglbench.benchmark.engine import lazy\n"
@@ -89,7 +89,7 @@ def test_torch_is_asked_for_its_distributed_tensors_in_vain() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_distributed_tensors_that_are_there_stay() -> None:
+def test_imported_distributed_tensors_are_kept() -> None:
     real = SimpleNamespace()
     name = "torch.distributed.tensor"
     before = sys.modules.get(name)

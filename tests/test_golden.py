@@ -1,8 +1,8 @@
 """Golden runs: the numbers of every method on small federations, the keys of all rows, and partition hashes, pinned.
 
 A number of a method changes only together with its `revision`. Keys and partition hashes never change.
-`pytest tests/test_golden.py -n 0 --update-golden` writes golden.csv anew. It refuses a run whose numbers changed while
-its revision did not; to accept those too (a case of this file changed, say) delete their lines first.
+`pytest tests/test_golden.py -n 0 --update-golden` rewrites golden.csv. It refuses a run whose numbers changed while its
+revision did not; to accept those too (for example after a change of a case of this file) delete their lines first.
 
 Another processor sums in another order, so messages are not hashed: of those of each step the file has the 2-norm and
 the product with a fixed vector. Numbers are equal if they differ by at most their line's tolerance, relative to their
@@ -109,7 +109,7 @@ CASES = (
 
 
 def cases(name: str) -> Iterator[Case]:
-    """All that a method is tried on: every federation, on the first one also each of its options."""
+    """All cases of a method: every federation, on the first one also each option of the method."""
     cls = METHODS.cls(name)
     small = tuple(SMALL.get(name, {}).items())
     applied = [replace(case, params=small, config=case.config | CALM.get(name, {})) for case in CASES]
@@ -257,7 +257,7 @@ def write(method: str, lines: list[dict[str, str]]) -> None:
     for line in lines:
         key = method, line["case"]
         if key in old and old[key]["revision"] == line["revision"]:
-            assert not differences(old[key], line), told(old[key], line)
+            assert not differences(old[key], line), difference_message(old[key], line)
         kept[key] = old[key] if key in old and not differences(old[key], line) else line
     with GOLDEN.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, COLUMNS, lineterminator="\n", restval="")
@@ -320,7 +320,7 @@ def perturbed(federation: Federation, seed: int) -> Federation:
     return replace(federation, clients=[replace(c, graphs=[graph(g) for g in c.graphs]) for c in federation.clients])
 
 
-def told(wanted: dict[str, str], actual: dict[str, str]) -> str:
+def difference_message(wanted: dict[str, str], actual: dict[str, str]) -> str:
     changed = "; ".join(
         f"{name}: {actual.get(name, '')} instead of {wanted[name]}" for name in differences(wanted, actual)
     )
@@ -333,7 +333,9 @@ def compare(method: str, lines: list[dict[str, str]], update: bool) -> None:
     wanted = {case: line for (name, case), line in golden().items() if name == method}
     anew = "`pytest tests/test_golden.py -n 0 --update-golden` writes golden.csv anew"
     assert [line["case"] for line in sorted(lines, key=lambda line: line["case"])] == sorted(wanted), anew
-    wrong = [told(wanted[line["case"]], line) for line in lines if differences(wanted[line["case"]], line)]
+    wrong = [
+        difference_message(wanted[line["case"]], line) for line in lines if differences(wanted[line["case"]], line)
+    ]
     assert not wrong, "\n".join([*wrong, anew])
 
 
@@ -346,7 +348,7 @@ def update(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.mark.parametrize("name", METHODS.names())
-def test_a_method_gives_the_numbers_of_its_revision(
+def test_a_method_has_the_numbers_of_its_revision(
     name: str, federations: dict[str, Federation], update: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = []
@@ -359,7 +361,7 @@ def test_a_method_gives_the_numbers_of_its_revision(
 
 
 def test_the_keys_of_all_rows_are_the_hashes_of_their_columns(update: bool) -> None:
-    """Of the rows on the boards and of the trials; a key is a hash of what its row says of its experiment."""
+    """Rows of the boards and of the trials; a key is a hash of the columns of the experiment."""
     lines = []
     for folder in ("", "tuning"):
         rows = Store(RESULTS / folder).rows()
@@ -391,5 +393,5 @@ def test_partitions_and_splits_give_the_same_clients(update: bool) -> None:
     compare("partition", lines, update)
 
 
-def test_every_line_is_of_a_method_of_the_package() -> None:
+def test_every_golden_line_has_a_method_of_the_package() -> None:
     assert {method for method, _ in golden()} == {*built_in(METHODS), *OTHERS}

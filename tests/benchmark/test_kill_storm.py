@@ -1,7 +1,6 @@
-"""Writers that are killed at any moment, several at a time: no row that was acknowledged is lost, none is stored twice.
+"""Writers that are killed at any moment, several at a time: no acknowledged row is lost, none is stored twice.
 
-Two of three append rows with their curves; the third moves curves into files of columns.
-"""
+Two of three append rows with their curves; the third moves curves into files of columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curves in Parquet and as untrusted files: exact, bounded in size, and refused in one line when damaged."""
+"""Curves in Parquet and as untrusted files: exact, bounded in size, and one-line errors for damaged files."""
 
 from __future__ import annotations
 

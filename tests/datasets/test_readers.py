@@ -1,4 +1,4 @@
-"""Every reader on files in its real format, against the data that the files were written from."""
+"""Readers on files in their real formats, against the original data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def registered(papers, monkeypatch):  # type: ignore[no-untyped-def]
     return files
 
 
-def test_planetoid_gives_back_the_papers(papers, registered, put: Put, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_planetoid_returns_the_papers(papers, registered, put: Put, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     read = graph_files.read_planetoid(put(tmp_path, registered))
     assert [tuple(edge) for edge in read["edges"]] == papers.edges
     np.testing.assert_array_equal(content.features(read).toarray(), papers.feat)
@@ -104,12 +104,12 @@ def test_only_arrays_unpickle(value: object) -> None:
         graph_files.loads(pickle.dumps(value))
 
 
-def test_a_pickle_that_runs_code_does_not(tmp_path: Path) -> None:
+def test_pickles_cannot_run_code(tmp_path: Path) -> None:
     with pytest.raises(pickle.UnpicklingError):
         graph_files.loads(_evil(tmp_path / "ran"))
     assert not (tmp_path / "ran").exists()
     pickle.loads(_evil(tmp_path / "ran"))
-    assert (tmp_path / "ran").exists()  # so the guard above is what prevented it
+    assert (tmp_path / "ran").exists()  # without the guard it runs
 
 
 def _csr(matrix: sp.csr_matrix, name: str) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Datasets of several sources and sets side by side: each a client, by hand."""
+"""Datasets with one client per source or set, by hand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fglbench.registry import UserError
 
 Put = Callable[[Path, dict[str, bytes]], dict[str, Path]]
 HEAD = "id,days,mature,views,partner,new_id\n"
-TWITCH = {  # three users of DE, two of FR, the last of whom occurs twice
+TWITCH = {  # three users of DE, two of FR, the last one twice
     "DE_edges.csv": "from,to\n0,2\n2,0\n1,1\n",
     "DE_features.json": json.dumps({"2": [5, 3169, 5], "0": [0], "1": []}),
     "DE_target.csv": HEAD + "9,1,True,70,False,2\n8,1,False,50,True,0\n7,1,True,60,False,1\n",
@@ -92,7 +92,7 @@ def test_a_page_of_an_unknown_type_is_refused(put: Put, tmp_path: Path) -> None:
 
 
 def matlab(network: np.ndarray, attrb: np.ndarray, group: np.ndarray) -> bytes:
-    """As upstream: the links sparse, the rest dense bytes."""
+    """The upstream format: sparse links, the rest dense bytes."""
     file = io.BytesIO()
     arrays = {"network": sp.csc_matrix(network.astype(float)), "attrb": attrb, "group": group}
     scipy.io.savemat(
@@ -139,7 +139,7 @@ def two_sources() -> NodeData:
     return NodeData("toy", graph, torch.eye(5), torch.tensor([0, 1, 0, 1, 0]), 2, "", "generated", owner=owner)
 
 
-def test_each_source_is_a_client_whatever_the_seed(two_sources: NodeData) -> None:
+def test_each_source_is_a_client_for_any_seed(two_sources: NodeData) -> None:
     for seed in range(3):
         parts = PARTITIONS.build("source")(two_sources, 2, seed)
         assert [part.tolist() for part in parts] == [[0, 1, 2], [3, 4]]
@@ -193,7 +193,7 @@ def sets(registries: None) -> str:
     return "domains:toy-a+toy-b"
 
 
-def test_each_set_keeps_its_own(sets: str) -> None:
+def test_each_set_keeps_its_features_and_classes(sets: str) -> None:
     data = DATASETS.build(sets).load()
     assert isinstance(data, GraphSetData)
     assert data.spaces == ((3, 2), (5, 4)) and data.num_classes == 4 and data.name == sets
@@ -237,7 +237,7 @@ def test_a_class_of_the_name_can_be_sent_to_another_process(sets: str) -> None:
         ("domains:toy-a+nothing", "unknown dataset 'nothing'"),
     ],
 )
-def test_names_that_are_none(name: str, words: str, sets: str) -> None:
+def test_invalid_set_names(name: str, words: str, sets: str) -> None:
     with pytest.raises(UserError, match=words):
         DATASETS.build(name)
 

@@ -1,4 +1,4 @@
-"""A study: what it draws, what continues, what it chooses, and what it must not see."""
+"""A study: its draws, resumed trials, the choice, and that test labels do not matter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fglbench.registry import UserError
 
 
 def rows_of(study, value):
-    """Rows of the rung that is due, as if `value` (of a cell) had been measured."""
+    """Rows of the current rung with `value` (of a cell) as validation score."""
     rows = {}
     for cell in study.cells():
         row = cell.row("tiny", status="ok", started="", environment="e")
@@ -33,7 +33,7 @@ def test_the_budget_is_that_of_a_count_by_hand_and_doubles_for_large_spaces() ->
     assert budgets == {"local": small, "global": small, "scaffold": small, "fedomd": large}  # FedOMD: 3 x 5 of its own
 
 
-def test_what_is_granted_is_what_is_run(study, carried_out) -> None:
+def test_the_rounds_run_are_the_rounds_of_the_budget(study, carried_out) -> None:
     search = study(trials=5, seeds=(100, 101))
     rows = carried_out(search)
     assert sum(row.rounds for row in rows) == search.rounds == search.ran == 2 * (5 * 3 + 2 * 9)
@@ -168,7 +168,7 @@ def test_a_trial_that_failed_goes_no_further_and_others_do(study) -> None:
     assert search.chosen("").default is None
 
 
-def test_when_all_trials_fail_the_first_reason_is_told(study, carried_out) -> None:
+def test_if_all_trials_fail_the_first_reason_is_the_error(study, carried_out) -> None:
     search = study("t-broken", trials=3)
     rows = carried_out(search)
     assert [row.status for row in rows] == ["failed"] * 3  # each is a row
@@ -177,7 +177,7 @@ def test_when_all_trials_fail_the_first_reason_is_told(study, carried_out) -> No
 
 
 @pytest.mark.parametrize(
-    ("method", "values", "told"),
+    ("method", "values", "message"),
     [
         ("t-outside", {}, "mu: input should be greater than or equal to 0, got -1"),
         ("t-greedy", {}, "tunes 3 parameters of its own; at most 2"),
@@ -188,13 +188,13 @@ def test_when_all_trials_fail_the_first_reason_is_told(study, carried_out) -> No
         ("fedavg", {"seeds": (100, 99)}, "seed 99 cannot be tuned on: seeds below 100 are for scores"),
     ],
 )
-def test_what_cannot_be_tuned_is_one_line(study, method, values, told) -> None:
-    with pytest.raises(UserError, match=told) as caught:
+def test_an_invalid_study_is_one_line(study, method, values, message) -> None:
+    with pytest.raises(UserError, match=message) as caught:
         study(method, **values)
     assert "\n" not in str(caught.value)
 
 
-def test_what_has_no_validation_is_refused() -> None:
+def test_a_suite_without_validation_is_refused() -> None:
     with pytest.raises(UserError, match="clustered without validation"):
         studies(Wanted("clustering"))
 
