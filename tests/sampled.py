@@ -14,7 +14,7 @@ from fglbench.benchmark.contract.verdicts import fitting
 from fglbench.benchmark.engine import Method
 from fglbench.methods import METHODS
 
-# Preparations that take long and gain nothing from it where numbers are only compared.
+# Short preparations for tests that only compare numbers.
 SHORT: dict[str, dict[str, Any]] = {
     "fedsage+": {"generator_epochs": 3, "exchange_epochs": 2},
     "feddep": {"encoder_epochs": 5, "generator_epochs": 3, "exchange_epochs": 2},

@@ -120,7 +120,7 @@ def test_the_table_has_every_registered_name_and_sees_a_change() -> None:
     assert table["training"][""]["lr"] == [0.01, "Gt(gt=0)"] and table["method"]["fedprox"]["mu"][0] == 0.01
     assert all(len(table[kind]) >= 3 for kind in REGISTRIES)
     assert table["tuned"]["method fedprox"]["mu"][0] == {"mu": 0.001}
-    assert table["training of methods"]  # SCAFFOLD and others bring a protocol of their own
+    assert table["training of methods"]  # SCAFFOLD and others change the protocol
 
 
 def test_a_new_option_changes_no_key() -> None:

@@ -40,7 +40,7 @@ DATA = (
     "fglbench data info cora",
     "fglbench data partition cora --partition louvain --clients 10 --plot",
 )
-ELSEWHERE = {  # what is only parsed here, and the reason or the test that runs it
+ELSEWHERE = {  # only parsed here: the reason or the test that runs it
     "data fetch": "downloads",
     "data describe": "minutes: tests/datasets/test_data_command.py",
     "profile": "needs a copy of another library: tests/benchmark/profile",
@@ -203,7 +203,7 @@ def test_extending(workdir: Path) -> None:
 @pytest.mark.usefixtures("registries", "in_process")
 def test_contributing(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The way of a method outside of the package: no --into, and --plugin, as the page says."""
-    # The checkout of this test may have changes, and then no row is taken.
+    # Rows of a checkout with changes would be refused.
     monkeypatch.setattr(supervisor, "stamped", committed)
     for command in ("init -q", "config user.name x", "config user.email x@example.org"):
         subprocess.run(["git", *command.split()], check=True)

@@ -22,7 +22,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 TREE = typer.main.get_command(app)
-CHEAP = ("list", "show", "doctor", "reproduce", "run")  # of run and reproduce, what only lists or plans
+CHEAP = ("list", "show", "doctor", "reproduce", "run")  # run and reproduce only if they list or plan
 
 
 def blocks() -> Iterator[tuple[str, str]]:

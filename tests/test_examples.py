@@ -23,7 +23,7 @@ def test_the_page_names_every_example() -> None:
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_an_example_is_made_of_cells(path: Path) -> None:
+def test_an_example_consists_of_cells(path: Path) -> None:
     """As Jupytext's percent format has them: text in comments, no line of code before the first cell."""
     text = path.read_text(encoding="utf-8")
     cells = re.split(r"^# %%", text, flags=re.M)
@@ -41,7 +41,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(name: str, place: Path, monkeypatch: pytest.MonkeyPatch, **settings: str) -> None:
     monkeypatch.chdir(place)
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0}, raising=False)  # one worker: most of it is its start
+    monkeypatch.setattr(
+        "os.sched_getaffinity", lambda _: {0}, raising=False
+    )  # one worker: its start takes most of the time
     for key, value in settings.items():
         monkeypatch.setenv(key, value)
     runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
@@ -61,9 +63,7 @@ def test_two_methods_and_their_rows(
     assert "upload_bytes" in output  # of the curves
     scored = rows[(rows["method"] == "fedavg") & (rows["clients"] == rows["clients"].iloc[0])]
     line = next(line.split() for line in output[output.index("0 gcn") :].splitlines() if line.startswith("fedavg"))
-    assert float(line[-1]) == pytest.approx(
-        scored["score"].mean(), abs=6e-4
-    )  # one kind: it is what the clients' mean is
+    assert float(line[-1]) == pytest.approx(scored["score"].mean(), abs=6e-4)
 
 
 def test_a_method(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def test_there_are_notebooks_and_the_page_names_them() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_is_stored_with_what_it_printed(name: str) -> None:
+def test_a_notebook_is_stored_with_its_output(name: str) -> None:
     book = nbformat.read(FOLDER / f"{name}.ipynb", 4)
     nbformat.validate(book)
     code = [cell for cell in book.cells if cell.cell_type == "code"]

@@ -33,12 +33,12 @@ def fake_dgl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     [
         (None, False),  # DGL 1.1.3: no such part
         ([], True),
-        (["libgraphbolt_pytorch_2.2.1.so", "libgraphbolt_pytorch_2.13.so"], True),  # others' torch
+        (["libgraphbolt_pytorch_2.2.1.so", "libgraphbolt_pytorch_2.13.so"], True),
         (["libgraphbolt_pytorch_2.2.1.so", "libgraphbolt_pytorch_2.13.0.so"], False),
         (["graphbolt_pytorch_2.13.0.dll"], False),
     ],
 )
-def test_graphbolt_is_kept_out_where_it_has_no_library(fake_dgl: Path, libraries, stands_in) -> None:
+def test_graphbolt_is_replaced_if_its_library_is_missing(fake_dgl: Path, libraries, stands_in) -> None:
     if libraries is not None:
         (fake_dgl / "graphbolt").mkdir()
         for name in libraries:
@@ -54,7 +54,7 @@ def test_nothing_is_touched_once_dgl_is_there(fake_dgl: Path, monkeypatch) -> No
     assert "dgl.graphbolt" not in sys.modules
 
 
-def test_dgl_itself_finds_the_stand_in() -> None:
+def test_dgl_imports_the_replacement() -> None:
     """The import statement that DGL uses takes an empty module from where it is put."""
     code = (
         "import fglbench, sys, types\n"

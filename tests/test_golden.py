@@ -33,16 +33,18 @@ from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation
 from fglbench.datasets.federation import Federation, GraphSetData
 from fglbench.methods import METHODS
 
+from .test_defaults import built_in
+
 GOLDEN = Path(__file__).with_name("golden.csv")
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 TOLERANCE = 1e-6
-MARGIN, PERTURBED, ROUNDING = 5, 3, 2.0**-23  # of the tolerance over the differences of this number of perturbed runs
+MARGIN, PERTURBED, ROUNDING = 5, 3, 2.0**-23  # factor of the tolerance, number of perturbed runs
 EXACT = ("revision", "upload_bytes", "download_bytes", "optimiser_steps", "model_steps", "budget_steps", "best_round")
 NUMBERS = ("score", "val", "curve", "uploads", "downloads")
 COLUMNS = ("method", "case", *EXACT, "tolerance", *NUMBERS, "hash")
-ROWS_UNTIL = "2026-11-26T16:00:00Z"  # the hash of the keys is of rows that started before; later ones may be added
+ROWS_UNTIL = "2026-11-26T16:00:00Z"  # the hash covers rows that started before; later ones may be added
 
-SMALL: dict[str, dict[str, Any]] = {  # parameters with which a few rounds reach all of a method, and show all its terms
+SMALL: dict[str, dict[str, Any]] = {  # parameters with which a few rounds use all code and all terms of a method
     **{name: {"mu": 1.0} for name in ("fedprox", "fedprox-mlp", "infograph-fedprox", "mvgrl-fedprox")},
     "fed-pub": {"l1": 0.1, "prune": 0.9, "proximal": 0.1},
     "fedsage+": {"generator_epochs": 3, "exchange_epochs": 2, "latent": 4, "generator_hidden": 8},
@@ -65,7 +67,7 @@ SMALL: dict[str, dict[str, Any]] = {  # parameters with which a few rounds reach
     "ghost": {"lam_retention": 1.0},
     "o-pfgl": {"condense_steps": 20, "lam": 5.0, "nodes": 2},
 }
-CALM: dict[str, dict[str, Any]] = {  # training in which rounding does not grow out of hand
+CALM: dict[str, dict[str, Any]] = {  # training that does not amplify rounding
     **{name: {"lr": 0.01} for name in ("fedomd", "fedomd-cmd", "fedomd-ortho")},
     **{name: {"rounds": 2} for name in ("intra-fedavg", "intra-mse", "intra-kl")},
 }
@@ -74,7 +76,7 @@ NODES = {**SGD, "select_by": "val_loss"}
 GRAPHS = {**SGD, "lr": 1e-3, "batch_size": 4}
 PARTIAL = {**NODES, "rounds": 4, "participation": 0.67, "failure": 0.2, "straggle": 0.5}
 STRESS = {"feature_noise": 0.3, "missing_features": 0.2, "edge_noise": 0.3, "dropped_edges": 0.2, "label_noise": 0.3}
-FEDAVG: dict[str, dict[str, Any]] = {  # what the engine does beside the method, tried with FedAvg alone
+FEDAVG: dict[str, dict[str, Any]] = {  # options of the engine, with FedAvg only
     "adam": {"optimiser": "adam", "lr": 0.01, "weight_decay": 0.0},
     "new optimiser": {"keep_optimiser": False, "grad_clip": 0.5, "weighting": "train_nodes"},
     "private": {"dp_clip": 0.5, "dp_noise": 0.5, "dp_delta": 0.01},
@@ -124,7 +126,7 @@ def cases(name: str) -> Iterator[Case]:
     if name == "fedavg":
         for what, changes in FEDAVG.items():
             yield replace(first, name=f"nodes, {what}", config=NODES | changes)
-        for backbone in sorted(set(built_in(BACKBONES)) - {"gine"}):  # molecules alone have features of edges
+        for backbone in sorted(set(built_in(BACKBONES)) - {"gine"}):  # only molecules have edge features
             yield replace(first, name=f"nodes, {backbone}", backbones=(backbone,))
             yield replace(applied[4], name=f"labelled graphs, {backbone}", backbones=(backbone,))
 
@@ -136,11 +138,6 @@ def options(cls: type[Method]) -> Iterator[tuple[str, Any]]:
             kind = info.annotation
             values = get_args(kind) if get_origin(kind) is Literal else (True, False) if kind is bool else ()
             yield from ((name, value) for value in values if value != info.default)
-
-
-def built_in(registry: Any) -> list[str]:
-    """Names of this package; another test of the same process may have registered its own."""
-    return [name for name in registry.names() if registry.cls(name).__module__.startswith("fglbench.")]
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def test_make_takes_the_arguments() -> None:
     ]  # fmt: skip
     assert all('pip install $extra "torch==9"' in text for text in shown)
     assert 'extra="--extra-index-url https://wheels.example/cu1"' in shown[0]
-    assert 'u.urlopen("/torch/"' in shown[1]  # no address: it fails, and nothing is added
+    assert 'u.urlopen("/torch/"' in shown[1]  # no address: it fails and adds nothing
 
 
 def test_files_ignored_by_git_are_not_in_the_container() -> None:

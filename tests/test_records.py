@@ -16,7 +16,7 @@ FILLED = {  # everything else is frozen
     "Report", "Scored", "Server", "Slot", "_State", "StackedOptimiser", "Summary", "Target",
     "Client",
 }  # fmt: skip
-THEMSELVES = {  # equal to themselves only: they hold frames and arrays, whose == says nothing
+THEMSELVES = {  # compared by identity: they have frames and arrays, which have no plain ==
     "AlternativeRankings", "Block", "Board", "Characteristics", "GraphBatch", "GraphRows", "Inference", "LinkRows",
     "Ours", "Part", "PrivacyCost", "Ranking", "Robustness", "Rows", "SampledRows", "Trial", "View",
 }  # fmt: skip

@@ -53,7 +53,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def test_it_builds_strictly_and_holds_every_document(site: Path) -> None:
+def test_the_site_builds_strictly_and_has_every_document(site: Path) -> None:
     for path in named(CONFIG["nav"]):
         target = Path(path).with_suffix(".html")
         assert (site / (target.with_name("index.html") if target.stem == "README" else target)).is_file()
@@ -65,7 +65,7 @@ def test_it_builds_strictly_and_holds_every_document(site: Path) -> None:
     assert 'href="https://github.com/fglbench/fglbench/blob/main/results/LEADERBOARD.md"' in index
 
 
-def test_it_loads_nothing_from_another_host(site: Path) -> None:
+def test_the_site_loads_nothing_from_another_host(site: Path) -> None:
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 25
     outside = {path.name: LOADED.findall(path.read_text(encoding="utf-8")) for path in pages}

@@ -46,7 +46,7 @@ def test_a_workflow_can_neither_leak_nor_write(path: Path) -> None:
             assert ("uses" in step) != ("run" in step)
             if "uses" in step:
                 assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", step["uses"])  # a tag may be moved
-            else:  # nothing that a stranger writes becomes part of a command
+            else:  # no text of a pull request becomes part of a command
                 assert "${{" not in step["run"]
             if "checkout" in step.get("uses", ""):
                 assert step["with"]["persist-credentials"] is False

@@ -17,7 +17,7 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None), torch.dtype, torch.
 
 def reachable(*roots: object) -> Iterator[object]:
     """Every object that the roots lead to, themselves included, once."""
-    seen: dict[int, object] = {}  # kept alive: an id must not be given to another
+    seen: dict[int, object] = {}  # kept alive, so that no id is reused
     waiting = deque(roots)
     while waiting:
         item = waiting.popleft()

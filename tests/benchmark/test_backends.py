@@ -32,7 +32,7 @@ SHIPPED = str(Path(__file__).with_name("shipped.py"))
 
 
 def command(suite, results, backend, *more):
-    # A shell starts what it puts in the background with Ctrl-C ignored, and the test may run there: undo that.
+    # A shell starts background processes with Ctrl-C ignored: undo that.
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "from fglbench.benchmark.cli import main; sys.exit(main())"
@@ -152,7 +152,7 @@ def test_interrupted_runs_resume_and_two_runs_share_the_work(tiny, backend, work
     path.write_text(tiny.replace("rounds: 3", "rounds: 150").replace("seeds: 2", "seeds: 4"))
     store = Store(results)
     store.prepare(["tiny"])
-    # Two cells are kept from both runs, so that neither can be done before its signal, however fast the machine.
+    # Two cells are claimed here, so that no run ends before its signal.
     held = [store.claim(name, cell.key) for name, cell in list(select(Request(suites=(str(path),))))[-2:]]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     runs = [subprocess.Popen(command(path, results, backend, "-j", "1"), **pipes) for _ in range(2)]
@@ -181,7 +181,7 @@ def test_interrupted_runs_resume_and_two_runs_share_the_work(tiny, backend, work
 @pytest.mark.slow
 def test_datasets_and_plugins_reach_nodes_that_have_none(cluster, mark, tmp_path, monkeypatch):
     monkeypatch.setenv("FGLBENCH_CACHE", str(tmp_path / "cache of the driver"))
-    monkeypatch.setenv("SHIPPED_FROM_HERE", "1")  # the dataset's only source, and the nodes have none
+    monkeypatch.setenv("SHIPPED_FROM_HERE", "1")  # the only source of the dataset
     chosen = {"plugins": [SHIPPED], "methods": ["fedavg"], "datasets": ["shipped"], "partitions": ["uniform"]}
     chosen |= {"clients": [3], "seeds": [0, 1], "settings": ["training.rounds=2"]}
     frame = fglbench.run(**chosen, results=tmp_path / "results", backend="ray", address=cluster.address, jobs=2)
@@ -230,7 +230,7 @@ def test_a_killed_node_costs_no_row(tiny, cluster, lose_node, figures, tmp_path)
     assert witness.killed
     assert list(frame["status"]) == ["ok"] * 12
     assert figures(frame).equals(figures(expected))
-    assert witness.begun_cells == 13  # the cell that the node had in hand, once more
+    assert witness.begun_cells == 13  # the cell of the killed node is repeated
     assert len(Store(tmp_path / "found").rows()) == 12
 
 
@@ -342,7 +342,7 @@ def test_a_cluster_that_does_not_answer_is_one_line(suite, tmp_path, monkeypatch
         )
 
         def answer():
-            stream, _ = mute.accept()  # the earlier one
+            stream, _ = mute.accept()  # the earlier connection
             stream.close()
             stream, _ = mute.accept()
             with stream:

@@ -143,7 +143,7 @@ def test_show_runs_an_unknown_method_to_find_its_uploads(
         assert message in capsys.readouterr().out
 
 
-def test_show_says_what_is_uploaded(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_names_the_uploads(capsys: pytest.CaptureFixture[str]) -> None:
     for name, message in (("fedgta", "uploads: models, moments, statistics"), ("majority", "uploads: nothing")):
         assert main(["show", name]) == 0
         assert message in capsys.readouterr().out

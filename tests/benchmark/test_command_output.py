@@ -26,7 +26,7 @@ def json_of(capsys, *arguments):
     return json.loads(capsys.readouterr().out)
 
 
-def test_every_method_is_listed_on_one_line_that_says_what_it_does(capsys, monkeypatch):
+def test_every_method_is_listed_on_one_line_with_a_summary(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     assert main(["list", "methods"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -81,7 +81,7 @@ def test_status_gives_each_reason_once(capsys, tmp_path):
     assert main(["status", "--results", str(tmp_path)]) == 0
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert "4 methods: skipped: no data (8 runs of quick)" in lines
-    assert "moon: failed: a bug (2 runs of quick)" in lines  # no method of the suite, and yet it is shown
+    assert "moon: failed: a bug (2 runs of quick)" in lines  # not a method of the suite, but shown
     assert lines[1].split() == ["quick", "36", "0", "0", "8", "28", "0", "2"]
     assert any(line.startswith("others: ") for line in lines)
     (entry,) = json_of(capsys, "status", "--results", str(tmp_path))
@@ -128,7 +128,7 @@ def test_the_next_command_is_for_the_folder_of_the_rows():
     assert command("report", Path("runs/my own")) == "fglbench report --results 'runs/my own'"
 
 
-def test_doctor_fits_a_screen_and_knows_where_data_would_come_from(capsys, tmp_path, monkeypatch):
+def test_doctor_is_short_and_names_the_sources_of_data(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("FGLBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("FGLBENCH_MIRROR", str(tmp_path / "mirror"))
     (tmp_path / "mirror" / "acm").mkdir(parents=True)

@@ -27,7 +27,7 @@ class Mine(FedAvg):
 '''
 
 
-def test_the_place_is_that_of_mean_ranks_over_datasets() -> None:
+def test_the_place_follows_mean_ranks_over_datasets() -> None:
     table = pd.DataFrame(
         {"mine": [0.9, 0.8, 0.7], "a": [0.8, 0.9, 0.6], "b": [0.95, 0.7, 0.65], "c": [0.1, 0.2, 0.3]},
         index=["x", "y", "z"],
@@ -83,7 +83,7 @@ def test_one_command_from_a_file_to_a_place(
     assert "passes the contract" in output and "my-compete: you would rank 2nd of 4 on 1 dataset" in output
     assert "preview" in output and "against fedavg: +" in output
     assert Path("runs/compete-my-compete/my-compete.tuned.yaml").is_file()
-    monkeypatch.setattr("fglbench.benchmark.cli.new_and_check.check", lambda *_, **__: 0)  # it passed a moment ago
+    monkeypatch.setattr("fglbench.benchmark.cli.new_and_check.check", lambda *_, **__: 0)  # already passed
     assert main(arguments) == 0
     again = capsys.readouterr().out
     assert "you would rank 2nd" in again and "[1/" not in again  # nothing ran again
@@ -114,7 +114,7 @@ def test_one_command_packs_rows_of_the_board(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(suitefile, "FOLDER", tmp_path / "boards")
     monkeypatch.setattr("fglbench.benchmark.cli.compete.BOARD", "tiny")
-    monkeypatch.setattr("fglbench.benchmark.cli.new_and_check.check", lambda *_, **__: 0)  # the test above asks it
+    monkeypatch.setattr("fglbench.benchmark.cli.new_and_check.check", lambda *_, **__: 0)  # checked in the test above
     monkeypatch.setattr("fglbench.benchmark.store.provenance.git_state", lambda *_: ("a" * 40, False))
     known = PublishedTask(
         "tiny", "csbm", "uniform", 3, "accuracy", {}, {"fedavg": {"score": 0.4}, "local": {"score": 0.3}}

@@ -294,7 +294,7 @@ def test_methods_for_other_tasks_refuse_regression(monkeypatch: pytest.MonkeyPat
             verdicts.fitting(method)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "scaffold", "ditto"])  # of others `test_contract.py` draws
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "ditto"])  # others: `test_contract.py`
 def test_the_contract_holds_on_regression(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdicts, "trials", lambda: NUMBERS)
     assert not check(METHODS.build(name))

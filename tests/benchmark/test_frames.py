@@ -61,7 +61,7 @@ def rows() -> pd.DataFrame:
     return fglbench.load_results(RESULTS, "quick")
 
 
-def test_curves_are_those_of_the_store(rows: pd.DataFrame) -> None:
+def test_curves_equal_the_store(rows: pd.DataFrame) -> None:
     few = rows[rows["method"] == "fedavg"]
     frame, store = fglbench.curves(few, RESULTS), Store(RESULTS)
     assert set(frame["key"]) == set(few["key"])
@@ -107,7 +107,7 @@ def test_a_latex_table_has_the_means_and_deviations(rows: pd.DataFrame) -> None:
 
 
 @pytest.mark.parametrize("dense", [True, False])
-def test_plain_clients_are_those_of_the_runs(dense: bool) -> None:
+def test_plain_clients_equal_those_of_the_runs(dense: bool) -> None:
     arguments: dict[str, Any] = {"suite": "quick", "seed": 1}
     federation = fglbench.federation("csbm", **arguments)
     plain = fglbench.clients("csbm", dense=dense, **arguments)

@@ -95,7 +95,7 @@ class FakeWorker:
 
 
 @pytest.mark.parametrize(("jobs", "cells", "size"), [(None, 9, 3), (None, 2, 2), (1, 9, 1), (7, 9, 7)])
-def test_one_worker_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, jobs: int, cells: int, size: int) -> None:
+def test_one_worker_per_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, jobs: int, cells: int, size: int) -> None:
     machine(monkeypatch, 3)
     monkeypatch.setattr(process, "WorkerProcess", FakeWorker)
     backend = process.Processes(Options(jobs=jobs, device=resolved("cuda")), Store(tmp_path))
@@ -113,14 +113,14 @@ def test_a_new_worker_takes_the_place_of_the_dead_one(monkeypatch: pytest.Monkey
     assert backend.start(plugins=False).device == "cuda:1"
 
 
-def test_one_gpu_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_one_given_gpu_has_one_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine(monkeypatch, 3)
     monkeypatch.setattr(process, "WorkerProcess", FakeWorker)
     backend = process.Processes(Options(device="cuda:2"), Store(tmp_path))
     assert (backend.size(9), backend.start(plugins=False).device) == (1, "cuda:2")
 
 
-def test_on_a_cpu_one_worker_a_core(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_one_worker_per_cpu_core(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(6)))
     sizes = [process.Processes(Options(threads=threads), Store(tmp_path)).size(9) for threads in (1, 2)]
     assert sizes == [6, 3]

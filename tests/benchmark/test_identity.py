@@ -24,7 +24,7 @@ from fglbench.methods import METHODS
 from fglbench.registry import UserError, identity
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
-# Every registered spec and the training configuration get one more option, before the suites are read.
+# Adds an option to every registered spec and to the training configuration, before the suites are read.
 PLAN = """
 import json, sys
 from pydantic import Field, create_model
@@ -50,12 +50,12 @@ from fglbench.benchmark.suites.cell import check_clients, registered_hash
 from fglbench.benchmark.suites.request import select_listed
 from fglbench.benchmark.suites.suitefile import load_suite
 
-store, found = Store(sys.argv[1]), {}
+store, plans = Store(sys.argv[1]), {}
 for suite in sys.argv[2:]:
     cells = load_suite(suite).cells()
     assert "added_later" in cells[0].method.params
-    found[suite] = dict(make_plan([(suite, cell) for cell in cells], store).counts())
-print(json.dumps(found, sort_keys=True))
+    plans[suite] = dict(make_plan([(suite, cell) for cell in cells], store).counts())
+print(json.dumps(plans, sort_keys=True))
 """
 
 
@@ -115,11 +115,11 @@ def test_other_clients_than_the_registered_ones_are_an_error() -> None:
     with pytest.raises(UserError, match=rf"gives other clients here .*{16 * 'f'}.*{wanted}.*results/environments"):
         check_clients(cell, 64 * "f")
     other = Cell(**{**{name: getattr(cell, name) for name in Cell.model_fields}, "clients": 7})
-    check_clients(other, 64 * "f")  # this was never run: nothing to compare with
+    check_clients(other, 64 * "f")  # not registered: not compared
     dealt = next(cell for cell in load_suite("graph").cells() if cell.dataset.name == "mutag")
     with pytest.raises(UserError, match="gives other clients here") as caught:
         check_clients(dealt, 64 * "f")
-    assert "ordering" not in str(caught.value)  # which only Louvain's partition has
+    assert "ordering" not in str(caught.value)  # only Louvain's partition has it
 
 
 def test_rows_are_registered_once_and_no_entry_is_changed(

@@ -210,7 +210,7 @@ def test_a_quoted_home_folder_is_one_in_every_argument(tmp_path, monkeypatch, in
     assert not list((tmp_path / "here").iterdir())
 
 
-def test_a_dataset_without_a_task_is_named_where_it_is_registered():
+def test_a_dataset_without_a_task_cannot_be_registered():
     with pytest.raises(ValueError, match="dataset 'no-task': its class has no task"):
         DATASETS.register("no-task")(type("NoTask", (DatasetSpec,), {"__module__": __name__}))
 

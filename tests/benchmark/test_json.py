@@ -56,7 +56,7 @@ def test_validate(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert not report["valid"] and report["rows"] == 1 and any("local.csv:3" in error for error in report["errors"])
     assert main(["validate", str(tmp_path)]) == 1
     lines = capsys.readouterr().out
-    assert all(error in lines for error in report["errors"])  # the same problems as in words
+    assert all(error in lines for error in report["errors"])  # the same problems as without --json
 
 
 def test_every_command_has_the_option_json() -> None:

@@ -89,7 +89,7 @@ def test_a_kill_storm_loses_no_row_and_leaves_nothing_behind(tmp_path: Path, kil
     assert list(root.rglob("*.parquet"))
     assert len(acknowledged) > kills and set(acknowledged) <= keys.keys()
     assert set(keys.values()) == {1}
-    assert len(keys) - len(acknowledged) <= kills + 2  # at most one a writer, killed before it could say so
+    assert len(keys) - len(acknowledged) <= kills + 2  # at most one per writer, killed before the acknowledgement
     assert all(store.history("s", key) for key in keys)
     assert not list(root.rglob(".*.tmp")) and not list((root / ".logs").iterdir())
     findings = Findings()

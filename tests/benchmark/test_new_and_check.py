@@ -35,7 +35,7 @@ def test_the_torch_template_passes_the_contract(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("registries")
-def test_the_template_passes_the_contract_as_it_is(
+def test_the_unchanged_template_passes_the_contract(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -290,7 +290,7 @@ class Leaves(FedAvg):
 """
 
 
-def test_a_plug_in_is_checked_in_another_process_and_must_not_end_it(
+def test_a_plug_in_is_checked_in_another_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -40,7 +40,7 @@ def by_hand(truth: np.ndarray, chance: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_average_precision_and_area_are_those_of_each_class_against_the_others(classes: int) -> None:
+def test_average_precision_and_area_are_one_against_rest(classes: int) -> None:
     target, logits, label, owner = figures(0, classes)
     precision = target.by_class(logits, "test", "average_precision")
     area = target.by_class(logits, "test", "roc_auc")

@@ -93,7 +93,7 @@ SUITES: dict[str, dict[str, Any]] = {
     "none": {}, "quick": {"quick": True}, "all": {"all_suites": True}, "one": {"suites": ("quick",)},
     "two": {"suites": ("quick", "overlap")},
 }  # fmt: skip
-pytestmark = pytest.mark.filterwarnings("ignore:(suite '|--set )")  # of cells that cannot run: tests of their own
+pytestmark = pytest.mark.filterwarnings("ignore:(suite '|--set )")  # about cells that cannot run: other tests
 MEANT = {"none": ["leaderboard"], "quick": ["quick"], "one": ["quick"], "two": ["quick", "overlap"]}
 
 
@@ -107,7 +107,7 @@ ALL_WITH = [((), ()), (("fedavg", "local"), ("cora",))]
         *product((name for name in SUITES if name != "all"), [(), ("fedavg", "local")], [(), ("cora",)]),
     ],
 )
-def test_suites_methods_and_datasets_alone_and_together(
+def test_suites_methods_and_datasets_in_all_combinations(
     suites: str, methods: tuple[str, ...], datasets: tuple[str, ...]
 ) -> None:
     request = Request(**SUITES[suites], methods=methods, datasets=datasets)
@@ -130,7 +130,7 @@ def test_suites_methods_and_datasets_alone_and_together(
         name: {(cell.method.name, cell.dataset.name) for cell in suite_cells} for name, suite_cells in cells.items()
     }
     for name, cell in selected:
-        if (name, cell.key) not in wanted:  # what a suite lacks joins it, and nothing else does
+        if (name, cell.key) not in wanted:  # only combinations that a suite lacks are added
             assert any((cell.method.name, cell.dataset.name) not in pairs for pairs in have.values())
             assert cell.method.name in (methods or (cell.method.name,))
 
@@ -172,11 +172,11 @@ UNKNOWN: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-DRAWN = random.Random(0).sample(suite_names(), 6)  # of all others test_catalogue.py compares the file
+DRAWN = random.Random(0).sample(suite_names(), 6)  # others: test_catalogue.py compares the file
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_the_listed_cells_of_a_suite_are_those_of_the_classes(name: str) -> None:
+def test_the_listed_cells_of_a_suite_equal_those_of_the_classes(name: str) -> None:
     listed = select_listed(Request(suites=(name,)))
     cells = load_suite(name).cells()
     listed_cells = [(cell.key, str(cell), json.dumps(cell.ends)) for _, cell in listed[0]] if listed else []

@@ -36,7 +36,7 @@ def check(suite: str, folder: Path, methods: list[str], figures: Figures, **back
         arguments = {"suites": [suite], "methods": [method], "seeds": [1], "plugins": [POISON]}
         alone = fglbench.run(**arguments, results=folder / method, in_process=True)  # with seed 1 it poisons nothing
         assert figures(rows).equals(figures(alone))
-        if method != "p-remembers":  # which trains as fedavg does
+        if method != "p-remembers":  # it trains like fedavg
             assert rows["score"].item() == clean.set_index("seed")["score"][1]
     wild = poisoned[(poisoned["method"] == "p-scores") & (poisoned["seed"] == 0)]
     assert (wild["score"] == 1).all()  # it did strike

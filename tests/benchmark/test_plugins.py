@@ -88,13 +88,13 @@ from fglbench.benchmark.submission import verify
 
 verify.in_child = lambda function, plugins, *arguments: function(*arguments)  # this process is one already
 
-found = []
+outputs = []
 for arguments in json.loads(sys.argv[1]):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(arguments)
-    found.append((code, out.getvalue(), err.getvalue()))
-print(json.dumps(found))
+    outputs.append((code, out.getvalue(), err.getvalue()))
+print(json.dumps(outputs))
 """
 
 
@@ -131,7 +131,7 @@ def test_installed_methods_and_datasets_are_listed_and_broken_ones_named(site: P
         "attribute 'absent'",
     ]
     assert (datasets[0], datasets[2]) == (0, "")
-    assert "(plug-in: data-pack)" in " ".join(datasets[1].split())  # however narrow its column is
+    assert "(plug-in: data-pack)" in " ".join(datasets[1].split())  # for any width of the column
     assert "FedAvg under another name" in shown[1]
     assert checked[0] == 0
     assert "good-data passes the contract" in checked[1]
@@ -143,18 +143,18 @@ BAD = {
 }
 
 
-def test_no_command_imports_a_package_that_it_does_not_need(site: Path) -> None:
+def test_commands_import_only_packages_that_they_need(site: Path) -> None:
     dry = ["run", "--quick", "-d", "cora", "--dry-run", "-m"]
     sound = [["list", "suites"], ["show", "fedavg"], [*dry, "fedavg"]]
     outputs = fglbench(site, *sound, *([*dry, name] for name in BAD), ["show", "fedavg"])
     for code, out, err in outputs[:3]:
         assert (code, err) == (0, "")
         assert "imported good" not in out
-    for (code, _, err), message in zip(outputs[3:-1], BAD.values(), strict=True):  # asked for: one line
+    for (code, _, err), message in zip(outputs[3:-1], BAD.values(), strict=True):
         assert code == 2
         assert err.startswith(f"fglbench: {message}")
         assert err.count("\n") == 1
-    assert outputs[-1] == outputs[1]  # what is built in is what it was
+    assert outputs[-1] == outputs[1]  # built-in methods are unchanged
     assert "McMahan" in outputs[1][1]
 
 

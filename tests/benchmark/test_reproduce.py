@@ -158,7 +158,7 @@ def test_a_dry_run_without_a_name_gives_the_cost_of_each_table(capsys, tmp_path)
     assert set(lines) == set(tables())
     selected = [cell for cell in cells("fedgl-table2") if cell.seed < 3]
     known = [cell for cell in fedavg_cells if cell.seed == 1]
-    assert len(known) == 1  # the cell that the two rows can judge
+    assert len(known) == 1  # the cell with an estimate from the two rows
     assert lines["fedgl-table2"] == ["1", "20", "1", "0.5", str(len(selected) - 3)]
     selected = [cell for cell in cells("fgssl-table3") if cell.seed < 3]
     assert lines["fgssl-table3"] == ["0", "24", "0", "0.0", str(len(selected))]
@@ -195,12 +195,12 @@ def test_the_cells_of_some_readings(capsys, tmp_path):
 
     assert run()[0].startswith("42 runs")  # six methods and eight settings of readings
     assert run("--reading", "together")[0].startswith("18 runs")
-    assert run("--reading", "last-round") == run("--reading", "together")  # no run of its own
+    assert run("--reading", "last-round") == run("--reading", "together")  # no additional run
     lines = run("--reading", "all-nodes", "-k", "5")
     assert lines[0].startswith("6 runs")
     assert {line.split()[5] for line in lines[1:]} == {f"{name}," for name in ("lg-fedavg", *methods)}
     assert run("--reading", "together,all-nodes")[0].startswith("24 runs")
-    assert run("--reading", "batch-norm") == run("--reading", "together")  # it leaves this graph alone
+    assert run("--reading", "batch-norm") == run("--reading", "together")  # it does not change this graph
 
 
 def test_readings_of_a_backbone_have_separate_cells(capsys, tmp_path):

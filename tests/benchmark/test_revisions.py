@@ -88,7 +88,7 @@ def test_stored_rows_are_current_except_for_known_ones() -> None:
         for row in rows
         if row.status == "ok" and outdated(row, method_version(METHODS.cls(row.method)))
     }
-    # FedSage+: made before its answers were added up in one pass, which sums in another order.
+    # FedSage+: older rows were summed in another order.
     assert old <= {(suite, "fedsage+") for suite in ("leaderboard", "fedomd-table4", "fgssl-table1")}
 
 
@@ -104,6 +104,6 @@ def test_the_version_of_the_code_follows_every_source(tmp_path: Path, monkeypatc
         path.write_text("a = 2\n")
         seen.append(version())
     assert len(set(seen)) == len(sources) + 1
-    sources[0].write_bytes(b"a = 2\r\n")  # a checkout with other ends of lines
+    sources[0].write_bytes(b"a = 2\r\n")  # other line endings
     (tmp_path / "notes.md").write_text("no source")
     assert version() == seen[-1]

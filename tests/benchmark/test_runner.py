@@ -132,7 +132,7 @@ def test_the_python_interface_continues_if_data_are_missing(half, tmp_path):
     with pytest.warns(UserWarning, match="is unavailable"):
         assert (
             len(fglbench.run(**options, seeds=[5, 6], in_process=True)) == 4
-        )  # no row where data are missing, unless asked
+        )  # no row for missing data, unless requested
 
 
 def test_a_cell_claimed_by_another_run_is_left_to_it(suite, tmp_path):
@@ -145,7 +145,7 @@ def test_a_cell_claimed_by_another_run_is_left_to_it(suite, tmp_path):
     class Other(Observer):
         def finished(self, item, row, *, elsewhere):
             events.append((item.cell.method.name, elsewhere))
-            if item.cell.method.name == "local":  # ours is done: now the other run finishes its own
+            if item.cell.method.name == "local":  # now the other run finishes its cell
                 store.append(other_row)
                 store.unclaim(claim)
 

@@ -57,7 +57,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, Path]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_saved_model_predicts_what_the_run_scored(rows: tuple[pd.DataFrame, Path], method: str) -> None:
+def test_a_saved_model_has_the_score_of_its_run(rows: tuple[pd.DataFrame, Path], method: str) -> None:
     table, folder = rows
     row = table.set_index("method", drop=False).loc[method]
     model = fglbench.load_model(row, folder)

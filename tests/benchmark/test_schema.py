@@ -180,7 +180,7 @@ def test_a_new_metric_is_one_edit() -> None:
         (197, 200, '{"patience":4}', True),
         (100, 100, '{"select":"last"}', False),
         (101, 100, "{}", False),
-        (1, 1, "{}", False),  # what answers without training, such as the majority class
+        (1, 1, "{}", False),  # methods without training, such as the majority class
         (2, 2, "{}", True),
         (None, None, "{}", False),
         (100, 100, "not JSON", True),

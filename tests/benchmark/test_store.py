@@ -77,7 +77,7 @@ def test_a_half_row_is_moved_to_another_file(store, cut):
     store.append(make_row("b", score=0.6))
     path = store.file("s", "fedavg")
     torn = path.read_bytes()[len(whole) : -cut]
-    path.write_bytes(whole + torn)  # what a power cut in the middle of the second append leaves
+    path.write_bytes(whole + torn)  # as after a power cut during the second append
 
     with pytest.warns(UserWarning, match=r"line 3 is damaged"):
         assert [row.key for row in store.rows("s")] == ["a"]
@@ -288,7 +288,7 @@ def linked(root: Path) -> None:
 def test_all_commands_count_the_same_rows(results: Path, suite: str, change: Callable[[Path], None], rows: int) -> None:
     change(results)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of rows that do not count where they lie
+        warnings.simplefilter("ignore", UserWarning)  # about misplaced rows
         plan = make_plan(select(Request(suites=(suite,))), Store(results))
         boards = load_boards(results)
     lines = checks.validate(results, "results", None).lines

@@ -163,7 +163,7 @@ def test_shipped_suites_are_sound():
         "fedsage": "sage",
         "fedsage+": "sage",
         "fedomd": "ortho-gcn",
-    }  # names for architectures
+    }  # methods that fix the architecture
     assert all(c.backbone == architectures.get(c.method.name, "gcn") for c in cells)
     assert {c.backbones[0].params["hidden"] for c in cells} == {64}
     seeds: dict[str, set[int]] = {}
@@ -173,7 +173,7 @@ def test_shipped_suites_are_sound():
     assert largest < seeds.keys()
     assert all(numbers == set(range(3 if name in largest else 5)) for name, numbers in seeds.items())
     used = {str(choice): choice for cells in all_cells.values() for cell in cells for choice in cell.backbones}
-    assert len(used) > 10  # what a cell records is what a worker builds again
+    assert len(used) > 10  # a worker builds the recorded parameters again
     assert all(choice.build(BACKBONES).params() == choice.params for choice in used.values())
 
 
@@ -207,7 +207,7 @@ def test_names_select_cells_of_the_suite(suite_file):
     ]  # fmt: skip
 
 
-def test_a_method_or_dataset_that_is_new_to_a_suite_joins_it(suite_file):
+def test_new_methods_and_datasets_are_added_to_a_suite(suite_file):
     selected = chosen(suite_file, methods=("fedavg",), datasets=("pubmed",), seeds=(0,))
     assert {(name, c.method.name, c.dataset.name) for name, c in selected} == {("made", "fedavg", "pubmed")}
     assert sorted({cell.training.local_epochs for _, cell in selected}) == [2, 3]  # each block keeps its training
@@ -276,7 +276,7 @@ def test_former_names_of_settings_are_accepted_and_written(suite_file):
     ],
 )
 def test_wrong_requests_are_one_line(suite_file, request_, message):
-    if message is None:  # csbm's own seed: the only parameter of that name
+    if message is None:  # csbm has the only parameter of that name
         assert chosen(suite_file, **request_)
         return
     with pytest.raises(UserError) as caught:

@@ -109,7 +109,7 @@ def records(data: bytes) -> Iterator[bytes]:
 
 def test_mlflow_has_the_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlflow")
-    pytest.importorskip("sqlalchemy")  # and alembic, which optuna brings: the database of a test
+    pytest.importorskip("sqlalchemy")  # and alembic, installed with optuna: the database of this test
     observer = fglbench.MLflow("own", uri=f"sqlite:///{tmp_path}/mlflow.db")
     rows, curves = tracked(observer, tmp_path / "rows")
     runs = observer.client.search_runs([observer.experiment])
@@ -145,7 +145,7 @@ class Noted(Tracker):
         self.calls.append(("close", run, row and row.status))
 
 
-def test_a_run_is_opened_logged_and_closed_also_if_it_is_skipped_or_interrupted(tmp_path: Path) -> None:
+def test_every_run_is_opened_logged_and_closed(tmp_path: Path) -> None:
     options = OPTIONS | {"methods": ["fedavg", "fclg"], "in_process": True}
     noted = Noted()
     fglbench.run(**options, results=tmp_path / "a", observer=noted)

@@ -52,7 +52,7 @@ def test_a_verdict_is_worked_out_once_for_the_same_bytes(cache: Path, tmp_path: 
     assert counted(Verdicts(), [tmp_path / "three.csv", two])[1] == 1
 
 
-def test_other_code_and_other_libraries_judge_anew(
+def test_other_code_or_libraries_make_a_new_verdict(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "one.csv"
@@ -163,7 +163,7 @@ def test_the_command_sees_a_changed_score_and_a_changed_curve(
     assert [each[1].splitlines()[-1] for each in (first, again)] == ["True", "False"]
     before, content = rows.read_text(), curve.read_bytes()
     started = before.splitlines()[1].split("Z,")[0].rsplit(",", 1)[1]
-    monkeypatch.setattr(judged, "METHODS", "no.such.module")  # from here on this process remembers too
+    monkeypatch.setattr(judged, "METHODS", "no.such.module")  # from here on this process uses the cache
     for change, message in (
         (lambda: rows.write_text(before.replace(started, "2001-01-01T00:00:0x")), "'started'"),
         (lambda: (rows.write_text(before), curve.write_bytes(content[:-9])), "cannot be read"),

@@ -42,10 +42,10 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-class Python2Pickler(pickle._Pickler):  # type: ignore[name-defined]
+class Python2Pickler(pickle._Pickler):
     """Protocol 2 of Python 2: byte strings and the module names of that time."""
 
-    dispatch: ClassVar[dict[type, object]] = dict(pickle._Pickler.dispatch)  # type: ignore[attr-defined]
+    dispatch: ClassVar[dict[type, object]] = dict(pickle._Pickler.dispatch)
 
     def save_string(self, data: bytes) -> None:
         self.write(b"T" + struct.pack("<i", len(data)) + data)

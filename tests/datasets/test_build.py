@@ -88,7 +88,7 @@ def test_a_client_without_training_nodes_is_kept_and_noted() -> None:
     )
     assert len(federation.clients) == 12
     for part, word in (("train", "training"), ("val", "validation"), ("test", "test")):
-        empty = [k for k, c in enumerate(federation.clients) if not c.graph.ndata[f"{part}_mask"].any()]  # type: ignore[union-attr]
+        empty = [k for k, c in enumerate(federation.clients) if not c.graph.ndata[f"{part}_mask"].any()]
         note = next((note for note in federation.notes if note.endswith(f"no {word} node")), "")
         assert (", ".join(map(str, empty)) in note) if empty else not note
     assert any("no training node" in note for note in federation.notes)

@@ -35,7 +35,7 @@ def run(*arguments: str) -> str:
 
 
 @pytest.fixture
-def toy_cora(papers, put: Put, mirror: Path, monkeypatch: pytest.MonkeyPatch) -> str:  # type: ignore[no-untyped-def]
+def toy_cora(papers, put: Put, mirror: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A mirror with the toy Cora registered; the fixture is its fingerprint."""
     files = papers.planetoid()
     for name, data in files.items():

@@ -234,8 +234,8 @@ def test_any_tu_set(tu_files: dict[str, bytes], put: Put, mirror: Path) -> None:
         [0, 1, 0, 2.0, 2.0],
     ]  # labels {0, 2, 5}, then two
     for features, width in (("labels", 3), ("attributes", 2), ("degree", 3), ("first", 3)):
-        assert load("tu:TOY", features=features).graphs[0].ndata["feat"].shape == (3, width)  # type: ignore[union-attr]
-    assert load("tu:TOY", features="degree").graphs[2].ndata["feat"].tolist() == [[1, 0, 0]]  # type: ignore[union-attr]
+        assert load("tu:TOY", features=features).graphs[0].ndata["feat"].shape == (3, width)
+    assert load("tu:TOY", features="degree").graphs[2].ndata["feat"].tolist() == [[1, 0, 0]]
 
 
 def test_graph_sets_without_labels_fall_back_to_degrees() -> None:

@@ -404,7 +404,7 @@ def test_parts_that_are_no_csr_matrix_are_named(tmp_path: Path, part: str, chang
     arrays = {"edges": np.array([[0, 1]]), "labels": np.array([0, 1, 0, 1])}
     np.savez(tmp_path / "graph.npz", **arrays, **{f"features_{name}": value for name, value in parts.items()})
     assert content_of(tmp_path)["feat_indices"].tolist() == [0, 2, 1, 2]
-    parts[part] = change(parts[part])  # type: ignore[operator]
+    parts[part] = change(parts[part])
     np.savez(tmp_path / "graph.npz", **arrays, **{f"features_{name}": value for name, value in parts.items()})
     content, mistakes = read(tmp_path)
     assert content is None

@@ -163,7 +163,7 @@ def test_a_larger_resolution_makes_more_communities_as_in_networkx() -> None:
     ours, theirs = [], []
     for resolution in (0.2, 1.0, 6.0):
         spec = PARTITIONS.build("louvain", {"resolution": resolution})
-        ours.append(len(spec.communities(data, np.random.default_rng(0))))  # type: ignore[attr-defined]
+        ours.append(len(spec.communities(data, np.random.default_rng(0))))
         theirs.append(len(nx.community.louvain_communities(graph, resolution=resolution, seed=0)))
     assert ours[0] < ours[1] < ours[2]
     assert theirs[0] < theirs[1] < theirs[2]

@@ -167,7 +167,7 @@ def test_a_mirror_of_the_sources_becomes_a_federation(put: Put, mirror: Path, mo
     assert isinstance(data, NodeData)
     split = SPLITS.build("ratio", {"train": 0.5, "val": 0.0, "test": 0.5, "strategy": "random"})
     federation = build_federation(data, PARTITIONS.build("source"), split, 2, 0)
-    assert [client.graph.num_nodes() for client in federation.clients] == [3, 2]  # type: ignore[union-attr]
+    assert [client.graph.num_nodes() for client in federation.clients] == [3, 2]
     assert federation.scored_by == "roc_auc" and federation.num_features == 3170
 
 
@@ -189,7 +189,7 @@ def toy(name: str, count: int, width: int, classes: int) -> type[GraphSetSpec]:
 @pytest.fixture
 def sets(registries: None) -> str:
     for name, *sizes in (("toy-a", 8, 3, 2), ("toy-b", 12, 5, 4)):
-        DATASETS.register(name)(toy(name, *sizes))  # type: ignore[arg-type]
+        DATASETS.register(name)(toy(name, *sizes))
     return "domains:toy-a+toy-b"
 
 
@@ -204,8 +204,8 @@ def test_each_set_keeps_its_features_and_classes(sets: str) -> None:
     assert data.fingerprint != DATASETS.build("domains:toy-b+toy-a").load().fingerprint
     federation = build_federation(data, PARTITIONS.build("own"), SPLITS.build("ratio", RATIO), 2, 0)
     assert federation.domains and federation.task == "graph-classification" and federation.num_features == 5
-    assert [client.classes for client in federation.clients] == [2, 4]  # type: ignore[union-attr]
-    assert [len(client.graphs) for client in federation.clients] == [8, 12]  # type: ignore[union-attr]
+    assert [client.classes for client in federation.clients] == [2, 4]
+    assert [len(client.graphs) for client in federation.clients] == [8, 12]
 
 
 def test_a_federation_of_sets_is_scored_by_roc_auc_where_all_are(sets: str, monkeypatch: pytest.MonkeyPatch) -> None:

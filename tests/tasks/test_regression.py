@@ -74,7 +74,7 @@ def rows(client, part: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("score", ["rmse", "mae"])
 @pytest.mark.parametrize("task", ["node", "graph"])
-def test_loss_and_errors_are_those_of_torch_and_scikit_learn(task: str, score: str) -> None:
+def test_loss_and_errors_equal_torch_and_scikit_learn(task: str, score: str) -> None:
     data = nodes(score) if task == "node" else graphs("graph-regression", score)
     federation, logits, loss, predicted, scored = run(data)
     assert federation.task == f"{task}-regression" and federation.num_classes == 1
@@ -109,7 +109,7 @@ def test_learning_lowers_the_error_of_every_method_that_applies() -> None:
         assert outcome.score < 0.6 * spread, (name, outcome.score, spread)
 
 
-def test_several_labels_are_those_of_torch_and_ogb() -> None:
+def test_several_labels_equal_torch_and_ogb() -> None:
     federation, logits, loss, predicted, scored = run(graphs("graph-labels", "roc_auc"))
     assert federation.num_classes == 3
     evaluator = OgbEvaluator(name="ogbg-moltox21")
@@ -124,7 +124,7 @@ def test_several_labels_are_those_of_torch_and_ogb() -> None:
         assert float(scored.test[k]) == pytest.approx(expected["rocauc"], abs=1e-5)
 
 
-def test_the_scaffold_split_is_that_of_deepchem_and_clients_share_no_scaffold() -> None:
+def test_the_scaffold_split_equals_deepchem_and_clients_share_no_scaffold() -> None:
     data = replace(graphs("graph-regression", "rmse"), group=torch.from_numpy(np.arange(90) ** 2 % 17))
     federation = build_federation(data, PARTITIONS.build("scaffold"), SPLITS.build("scaffold"), 3, 0)
     seen: set[int] = set()
@@ -160,7 +160,7 @@ def test_data_without_scaffolds_or_classes_are_one_line() -> None:
 SMILES = ["CCO", "not a molecule", "c1ccccc1O", "c1ccccc1CC(=O)N", "[Na+].[Cl-]", "C1CC1C"]
 
 
-def test_molecules_are_those_of_ogb(tmp_path) -> None:
+def test_molecules_equal_ogb(tmp_path) -> None:
     pytest.importorskip("rdkit")
     from ogb.utils import smiles2graph
     from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles

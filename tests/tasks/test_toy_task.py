@@ -112,7 +112,7 @@ def test_a_task_is_registered_once(toy) -> None:
 
 
 @pytest.mark.usefixtures("in_process")
-def test_commands_run_validate_and_report_it(toy, tmp_path, monkeypatch, capsys) -> None:
+def test_commands_run_validate_and_report_the_toy_task(toy, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "toy.yaml").write_text(SUITE)
     assert main(["run", "-s", "toy.yaml", "--plugin", str(toy), "-y", "-j", "1"]) == 0

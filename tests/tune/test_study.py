@@ -24,13 +24,13 @@ def rows_of(study, value):
     return rows
 
 
-def test_the_budget_is_that_of_a_count_by_hand_and_doubles_for_large_spaces() -> None:
+def test_the_budget_equals_a_count_by_hand_and_doubles_for_large_spaces() -> None:
     by_dataset = studies(Wanted("leaderboard", methods=("local", "global", "scaffold", "fedomd"), datasets=("cora",)))
     budgets = {
         study.cell.method.name: (study.sizes, study.rungs, study.rounds, study.size) for study in by_dataset["cora"]
     }
     small, large = ([8, 2], [33, 100], 8 * 33 + 2 * 100, 10), ([16, 4], [33, 100], 16 * 33 + 4 * 100, 20)
-    assert budgets == {"local": small, "global": small, "scaffold": small, "fedomd": large}  # FedOMD: 3 x 5 of its own
+    assert budgets == {"local": small, "global": small, "scaffold": small, "fedomd": large}  # FedOMD: 3 x 5 settings
 
 
 def test_the_rounds_run_are_the_rounds_of_the_budget(study, carried_out) -> None:
@@ -73,7 +73,7 @@ def test_all_methods_are_given_the_same_optimiser_settings() -> None:
     assert rows["fedavg"] == rows["local"] == rows["fedsage"] == rows["fedprox"][:8]
     assert rows["fedavg"][0] == ('{"lr":0.01,"optimiser":"adam"}', '{"weight_decay":0.0005}', '{"dropout":0.5}')
     assert len(set(rows["fedavg"])) == 8 and len(set(rows["fedprox"])) == 16
-    # SCAFFOLD brings its own SGD: its rate takes the optimiser's place, the other columns are those of all.
+    # SCAFFOLD sets SGD: its rate replaces that of the optimiser, the other columns are equal.
     assert [row[1:] for row in rows["scaffold"]] == [row[1:] for row in rows["fedavg"]]
     assert {json.loads(point["method.lr"])["lr"] for point in by_method["scaffold"].points} == {
         0.05,
@@ -91,7 +91,7 @@ def test_the_table_spans_the_rates_of_the_protocol_and_repeats_nothing() -> None
     assert (min(rates["sgd"]), max(rates["sgd"])) == (0.05, 3)
     assert (min(rates["adam"]), max(rates["adam"])) == (0.001, 0.1)
     assert (min(row.sgd_rate for row in TABLE), max(row.sgd_rate for row in TABLE)) == (0.05, 3)
-    assert len(set(TABLE)) == len({row[:4] for row in TABLE}) == MANY - 1  # and the suite's own
+    assert len(set(TABLE)) == len({row[:4] for row in TABLE}) == MANY - 1  # and that of the suite
 
 
 def test_a_random_design_draws_from_the_ranges_anew_for_each_method_and_dataset() -> None:

@@ -119,12 +119,12 @@ def test_a_mistake_is_one_line_and_exit_code_2(suite, odd, tmp_path, capsys, mor
     assert not list(tmp_path.iterdir())
 
 
-def test_a_results_folder_of_trials_is_valid_but_for_its_commits(done) -> None:
+def test_a_results_folder_of_trials_is_valid_except_for_its_commits(done) -> None:
     from fglbench.benchmark.submission.validate import validate
 
     folder, _ = done
     report = validate(folder / "tuning", "tuning")
-    # Of a checkout at work, of a copy without its history, and of the plug-in.
+    # About a changed checkout, a copy without history, and the plug-in.
     known = ("uncommitted changes", "is no git checkout", "is unknown, so")
     assert not [str(finding) for finding in report.findings.entries if not any(part in str(finding) for part in known)]
     assert len(report.lines) == 10

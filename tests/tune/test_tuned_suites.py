@@ -57,12 +57,12 @@ def test_a_tuned_cell_has_its_setting_on_every_task_and_in_its_row(tuned, tmp_pa
     for cell in cells:
         assert (cell.method.params["mu"], cell.training.lr, cell.training.optimiser) == (1.0, 0.5, "sgd")
         assert cell.training.rounds == 9 and cell.backbones[0].params["dropout"] == 0.0
-        assert cell.backbones[0].params["hidden"] == 16  # not tuned: the suite's
+        assert cell.backbones[0].params["hidden"] == 16  # not tuned
     row = execute(cells[0], "tiny", Store(tmp_path), FederationCache(), {"environment": "0" * 12})
     assert json.loads(row.tuning) == {"rounds": 464, "seeds": [100], "study": CHOSEN["study"], "trials": 12}
-    again = Cell.of(row)  # without what was added later and is at its default
+    again = Cell.of(row)  # without later options at their default
     assert (again.identity, again.tuning) == (cells[0].identity, cells[0].tuning)
-    assert cells[0].key == Cell.of(row.model_copy(update={"tuning": ""})).key  # it is no part of what ran
+    assert cells[0].key == Cell.of(row.model_copy(update={"tuning": ""})).key  # not part of the experiment
 
 
 def test_untuned_methods_are_left_out_and_named_with_their_command(tuned) -> None:
@@ -163,7 +163,7 @@ def test_choices_set_the_same_fields() -> None:
             tunable(*choices)
 
 
-def test_show_says_what_is_tuned(capsys) -> None:
+def test_show_names_the_tuned_values(capsys) -> None:
     assert main(["show", "fedprox"]) == 0
     assert "tune: 0.001 | 0.01 | 0.1 | 1.0" in " ".join(capsys.readouterr().out.split())
 

@@ -20,7 +20,7 @@ from fglbench.benchmark.engine.lazy import Lazy  # its operations arrive as oper
 aten = torch.ops.aten
 KERNELS = library.Library("aten", "IMPL")
 NAME = "pretend"
-# Copies between devices, and an index of the host on a tensor of the device: what may meet on two devices.
+# Operations that accept tensors of two devices: copies, and an index of the host on a tensor of the device.
 CROSSING = (aten._to_copy.default, aten.copy_.default, aten.index.Tensor, aten.index_put_.default,
             aten.index_put.default, aten._index_put_impl_.default)  # fmt: skip
 
@@ -31,7 +31,7 @@ def device() -> torch.device:
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
     _setup_privateuseone_for_python_backend(NAME)
-    # It is the process's accelerator from here on, which checkpoints ask for its types of mixed precision: none.
+    # Checkpoints ask the accelerator of the process for its types of mixed precision: none.
     getattr(torch, NAME).get_amp_supported_dtype = list
     for operator in ("empty.memory_format", "empty_strided", "copy_", "_to_copy"):
         KERNELS.impl(operator, partial(_called, getattr(aten, operator.split(".")[0])), "PrivateUse1")

@@ -178,7 +178,7 @@ def test_agrees_with_dgl(name: str, extra: dict[str, Any], sparse: bool, layers:
             grad = params[key].grad
             assert grad is not None and parameter.grad is not None
             torch.testing.assert_close(grad[k], parameter.grad.reshape(grad[k].shape))
-        # Weights that DGL stores transposed or split: the sum of squares of all gradients settles them.
+        # DGL stores some weights transposed or split: compare the sum of squares of all gradients.
         ours = sum(value.grad[k].square().sum() for value in params.values())  # type: ignore[index]
         theirs = sum(p.grad.square().sum() for p in module.parameters() if p.grad is not None)
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)

@@ -189,7 +189,7 @@ def test_a_gradient_may_be_a_view_of_any_strides(case: dict[str, Any]) -> None:
         torch.testing.assert_close(strided["w"], dense["w"], rtol=0, atol=0)
 
 
-def test_reset_starts_anew() -> None:
+def test_reset_removes_the_state_of_the_optimiser() -> None:
     config = TrainConfig(optimiser="adam")
     params, grads = {"a": torch.zeros(1, 3)}, {"a": torch.ones(1, 3)}
     optimiser = StackedOptimiser(config)

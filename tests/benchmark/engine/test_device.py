@@ -22,7 +22,7 @@ from ...sampled import sampled_trials
 from .recorded import difference, run
 
 pytestmark = pytest.mark.usefixtures("wrapped_predictions")
-EQUAL = 1e-5  # of accuracies: float32 rounding that moves no prediction
+EQUAL = 1e-5  # tolerance of accuracies
 
 
 drawn = network._drawn
@@ -33,7 +33,7 @@ def off_by_rounding(*arguments: Any) -> Params:
     return {name: value * (1 + 1e-7) for name, value in drawn(*arguments).items()}
 
 
-FILES: dict[str, list[str]] = {}  # of methods -> the names that they register
+FILES: dict[str, list[str]] = {}  # files of methods -> registered names
 for each in METHODS.names():
     FILES.setdefault(METHODS.cls(each).__module__, []).append(each)
 
@@ -84,7 +84,7 @@ def test_tensors_are_made_on_the_device(far: torch.device) -> None:
         tensors += [torch.rand(4, generator=source), torch.empty(3).uniform_(generator=source), placed(wanted)]
         assert {tensor.device for tensor in tensors} == {far}
         assert {here(), torch.zeros(1, device=HOST).device} == {far, HOST}
-        np.testing.assert_array_equal(tensors[5].numpy(), wanted.numpy())  # the host's draw, and read back
+        np.testing.assert_array_equal(tensors[5].numpy(), wanted.numpy())
         with on_host():
             assert (here(), torch.zeros(1).device, torch.from_numpy(np.ones(1)).device) == (HOST, HOST, HOST)
         assert torch.zeros(1).device == far

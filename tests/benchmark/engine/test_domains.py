@@ -15,7 +15,7 @@ from fglbench.benchmark.engine.method import OWN_LAYERS, at_home, crossing
 from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.benchmark.engine.train import set_up
 from fglbench.benchmark.runner.best_round import collect
-from fglbench.datasets.federation import Federation, GraphClient, GraphSetData
+from fglbench.datasets.federation import Federation, GraphSetData
 from fglbench.methods import METHODS
 
 GIN = BACKBONES.build("gin", {"hidden": 4, "layers": 2, "dropout": 0.0})
@@ -94,7 +94,7 @@ def test_the_servers_encoder_is_scored_between_each_clients_own_layers() -> None
 def test_no_client_is_predicted_a_class_that_it_lacks() -> None:
     simulation = after(1, "fedavg")
     (clients,) = simulation.client_batches
-    classes = [int(client.classes) for client in exchange_clients(simulation)]
+    classes = [int(client.classes) for client in clients.members]
     assert classes == [2, 3, 2]
     torch.manual_seed(0)
     wild = {n: 10 * torch.randn_like(v) for n, v in clients.params.items()}
@@ -103,10 +103,6 @@ def test_no_client_is_predicted_a_class_that_it_lacks() -> None:
         assert int(rows.argmax(1).max()) < classes[k]
         assert torch.isfinite(rows).all()
         assert (rows[:, classes[k] :] < -1e29).all() and (rows[:, : classes[k]] > -1e29).all()
-
-
-def exchange_clients(simulation: Simulation) -> list[GraphClient]:
-    return [member for clients in simulation.client_batches for member in clients.members]
 
 
 def test_local_layers_have_no_proximal_term() -> None:

@@ -109,7 +109,7 @@ def test_a_dataset_scored_by_roc_auc(federation: Make) -> None:
 @pytest.mark.parametrize("apart", [False, True], ids=["one set", "one set per client"])
 def test_a_set_of_graphs_scored_by_roc_auc(apart: bool) -> None:
     plain = labelled_graphs()
-    if apart:  # as the assays of Tox21: each client has two classes of its own
+    if apart:  # as the assays of Tox21: two classes per client
         whole, split = plain.whole, SPLITS.build("ratio", {"train": 0.5, "val": 0.2, "test": 0.3})
         owner = torch.arange(140) // 35
         whole = replace(whole, owner=owner, spaces=((6, 2),) * 4)  # type: ignore[type-var]
@@ -125,7 +125,7 @@ def test_many_classes_have_no_roc_auc(federation: Make) -> None:
     assert run(federation(classes=3), rounds=1).roc_auc is None
 
 
-def test_one_client_on_its_whole_graph_has_one_answer(federation: Make) -> None:
+def test_one_client_with_the_whole_graph_has_one_score(federation: Make) -> None:
     out = run(federation((24,)), rounds=4)
     assert len({round(v, 6) for v in out.matrix.values() if v is not None}) == 1
     assert out.score == pytest.approx(out.matrix["global_on_local"])
@@ -141,7 +141,7 @@ def test_the_score_is_the_one_of_the_protocol(model: str, data: str, column: str
     assert out.score == pytest.approx(out.matrix[column])
 
 
-def test_test_labels_play_no_part_in_selection(federation: Make) -> None:
+def test_test_labels_do_not_change_the_selection(federation: Make) -> None:
     world = federation()
 
     def scrambled(graph: dgl.DGLGraph) -> dgl.DGLGraph:
@@ -155,7 +155,7 @@ def test_test_labels_play_no_part_in_selection(federation: Make) -> None:
     assert a.best_round == b.best_round and a.history["val"] == b.history["val"] and a.score != b.score
 
 
-def test_best_round_is_the_first_best_and_bytes_go_up_to_it(federation: Make) -> None:
+def test_the_best_round_is_the_first_best_and_bytes_are_counted_to_it(federation: Make) -> None:
     out = run(federation(), rounds=12)
     values = out.history["val"]
     assert out.best_round == values.index(max(values)) + 1
@@ -219,7 +219,7 @@ EMPTY = Target({}, {}, {}, 0)
 def run_early_stopping(config: TrainConfig, *values: float, loss: tuple[float, ...] = ()) -> BestRound:
     selection, model = BestRound(config), torch.zeros(1)
     for number, value in enumerate(values, 1):
-        model.fill_(number)  # training in place
+        model.fill_(number)
         figures = {"val": value} | ({"val_loss": loss[number - 1]} if loss else {})
         scored = Scored(torch.empty(0), torch.empty(0), None, None, EMPTY)
         selection.add(Round(number, figures, scored, Models(None, [{"w": model}])))
@@ -241,7 +241,7 @@ def run_early_stopping(config: TrainConfig, *values: float, loss: tuple[float, .
 def test_the_selected_round(settings: dict, values: tuple, loss: tuple, best: int) -> None:
     selection = run_early_stopping(TrainConfig(**settings), *values, loss=loss)
     assert selection.best.number == best and selection.rounds == len(values)
-    assert selection.best.models.personal[0]["w"].item() == best  # as it was then, not later
+    assert selection.best.models.personal[0]["w"].item() == best  # the model of that round
 
 
 def test_patience_counts_rounds_without_a_better_value() -> None:

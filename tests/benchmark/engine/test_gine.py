@@ -76,7 +76,7 @@ def by_loops(model: dict[str, torch.Tensor], graph: dgl.DGLGraph, layers: int, e
 
 
 @pytest.mark.parametrize(("layers", "train_eps"), [(1, False), (3, True)])
-def test_a_model_and_its_gradient_are_those_of_loops(layers: int, train_eps: bool) -> None:
+def test_a_model_and_its_gradient_equal_loops(layers: int, train_eps: bool) -> None:
     data = bonded()
     clients = cohort_of(data, layers=layers, eps=0.3, train_eps=train_eps)
     for value in clients.params.values():
@@ -94,7 +94,7 @@ def test_a_model_and_its_gradient_are_those_of_loops(layers: int, train_eps: boo
             assert torch.allclose(clients.params[name].grad[k], value.grad, atol=1e-4, rtol=1e-4), name
 
 
-def test_a_layer_is_that_of_pyg() -> None:
+def test_a_layer_equals_pyg() -> None:
     pyg = pytest.importorskip("torch_geometric.nn")
     clients = cohort_of(bonded(), layers=2, eps=0.2)
     nodes = clients.batch.nodes
@@ -168,7 +168,7 @@ def test_edges_get_their_own_features(monkeypatch: pytest.MonkeyPatch) -> None:
         first += graph.num_nodes()
 
 
-def test_bonds_are_those_of_ogb(tmp_path) -> None:
+def test_bonds_equal_ogb(tmp_path) -> None:
     pytest.importorskip("rdkit")
     from ogb.utils import smiles2graph
     from ogb.utils.features import get_bond_feature_dims

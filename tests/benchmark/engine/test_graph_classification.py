@@ -214,7 +214,7 @@ def two_rounds(world: Federation, name: str, params: dict[str, Any]) -> tuple[Pa
 def test_corrections_divide_by_the_number_of_steps(name: str, labelled_sets: Make) -> None:
     """Two rounds by hand. SCAFFOLD: c_k is (x - y) / (steps lr), c their mean, gradients get c - c_k. FedDC without
     drift penalty: v_k is y - x, v their mean, gradients get (v_k - v) / (steps lr)."""
-    world, rate = labelled_sets((11, 6, 9)), 0.005  # two minibatches, one, and two of an epoch
+    world, rate = labelled_sets((11, 6, 9)), 0.005  # two, one and two minibatches per epoch
     params = {"lr": rate} | ({"alpha": 0.0, "clip": None} if name == "feddc" else {})
     x, between, simulation = two_rounds(world, name, params)
     steps, generators = [4, 2, 4], [stream(5, "minibatches", k) for k in range(3)]
@@ -239,7 +239,7 @@ def test_corrections_divide_by_the_number_of_steps(name: str, labelled_sets: Mak
             torch.testing.assert_close(value[k], ends[k][n], rtol=1e-3, atol=1e-5)
 
 
-def test_rows_taken_at_a_step_are_those_of_its_graphs(labelled_sets: Make) -> None:
+def test_rows_at_a_step_belong_to_its_graphs(labelled_sets: Make) -> None:
     """MOON contrasts with rows computed before training."""
     clients = cohort_of(labelled_sets((11, 6, 9)))
     frozen = clients.forward(training=False).embedding
@@ -264,7 +264,7 @@ def test_a_method_sees_labels_of_training_graphs_only(labelled_sets: Make) -> No
     assert truth and not memory(seen) & truth
 
 
-def test_scores_are_those_of_each_clients_own_test_graphs(labelled_sets: Make) -> None:
+def test_scores_use_the_test_graphs_of_each_client(labelled_sets: Make) -> None:
     world = labelled_sets((16, 12, 20))
     simulation, evaluator = set_up(world, METHODS.build("fedavg"), [BACKBONES.build("gin", SMALL)], TrainConfig(), 5)
     scored = evaluator.score(simulation.models(), "global", "local")

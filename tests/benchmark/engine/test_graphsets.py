@@ -25,7 +25,6 @@ from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 
 Make = Callable[..., Federation]
-GRAPH_METHODS = [name for name in METHODS.names() if METHODS.cls(name).tasks == ("graph",) and METHODS.cls(name).trains]
 GIN = BACKBONES.build("gin", {"hidden": 4, "layers": 2})
 PICKS = [np.array([4, 1]), np.array([], np.int64), np.array([7, 6, 5])]
 
@@ -55,7 +54,7 @@ def cohort_of(world: Federation, name: str = "intra-fedavg", **kwargs: Any) -> G
 # -- batches ----------------------------------------------------------------------------------------------------------
 
 
-def test_batch_is_what_dgl_batches(graph_sets: Make) -> None:
+def test_a_batch_equals_dgl_batch(graph_sets: Make) -> None:
     graphs = graph_sets((5, 3, 4)).whole.graphs  # type: ignore[union-attr]
     batch = GraphStack(graphs).batch(PICKS)
     expected = dgl.batch([graphs[i] for i in np.concatenate(PICKS)])
@@ -74,7 +73,7 @@ def test_batch_is_what_dgl_batches(graph_sets: Make) -> None:
     torch.testing.assert_close(batch.mean_over_graphs(values), by_hand)
 
 
-def test_gradient_through_a_view_is_that_of_the_dense_product(graph_sets: Make) -> None:
+def test_the_gradient_of_a_view_equals_the_dense_product(graph_sets: Make) -> None:
     batch = GraphStack(graph_sets().whole.graphs).batch(PICKS)  # type: ignore[union-attr]
     rows, pull = torch.randn(sum(batch.sizes), 3, requires_grad=True), torch.randn(sum(batch.sizes), 3)
     for view in (neighbours, normalised):
@@ -86,7 +85,7 @@ def test_gradient_through_a_view_is_that_of_the_dense_product(graph_sets: Make) 
 # -- minibatches ------------------------------------------------------------------------------------------------------
 
 
-def test_cut_leaves_no_graph_alone() -> None:
+def test_cut_makes_no_minibatch_of_one_graph() -> None:
     order = np.arange(7)
     assert [len(c) for c in cut(order, 3)] == [3, 4]
     assert [len(c) for c in cut(order, 4)] == [4, 3]
@@ -158,7 +157,7 @@ PARTIAL = {"participation": 0.5, "optimiser": "sgd", "lr": 1e-4, "momentum": 0.9
 
 
 @pytest.mark.parametrize("config", [{}, PARTIAL], ids=["adam kept", "partial sgd anew"])
-@pytest.mark.parametrize("name", ["intra-fedavg", "mvgrl-fedprox"])  # of all others: test_contract.py
+@pytest.mark.parametrize("name", ["intra-fedavg", "mvgrl-fedprox"])  # others: test_contract.py
 def test_numbers_do_not_depend_on_the_client_batch_size(name: str, config: dict[str, Any], graph_sets: Make) -> None:
     """With stable learning rates: at 0.01, SGD on raw sums multiplies rounding by thousands in a round."""
     world, config = graph_sets((8, 3, 5, 4)), {"lr": 1e-3, **config}
@@ -187,7 +186,7 @@ def test_whole_run(name: str, graph_sets: Make) -> None:
     assert first.matrix["global_on_local"] is first.matrix["personal_on_local"] is None
 
 
-def test_the_seed_of_k_means_is_the_federations(graph_sets: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_k_means_uses_the_seed_of_the_federation(graph_sets: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawn from its stream of that purpose, 31 bits of it."""
     seen, plain, world = list[int](), clustering.k_means, graph_sets()
 

@@ -87,7 +87,7 @@ def test_hostile_uploads_differ_in_models_only() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 4], ids=["nodes", "graphs"])
-def test_reversed_labels_change_training_labels_of_hostile_clients_alone(place: int) -> None:
+def test_reversed_labels_change_training_labels_of_hostile_clients_only(place: int) -> None:
     federation = trials()[place].federation
     changed = reversed_labels(federation, {1})
     for k, (before, after) in enumerate(zip(federation.clients, changed.clients, strict=True)):
@@ -150,7 +150,7 @@ def test_rules_that_keep_all_clients_are_the_uniform_mean() -> None:
             np.testing.assert_allclose(left.detach().numpy(), right.detach().numpy(), atol=1e-4)
 
 
-def test_the_traffic_is_that_of_the_plain_method() -> None:
+def test_the_traffic_equals_the_plain_method() -> None:
     plain, attacked = (
         train(setting.federation, METHODS.build("fedavg"), setting.backbones, setting.config, 0)
         for setting in (trial(), trial(gaussian=0.5, aggregator="median"))

@@ -16,7 +16,7 @@ from fglbench.methods import METHODS
 from fglbench.methods.fedlit import initial as fedlit_initial
 from fglbench.methods.fedsage.neighgen import WIDTHS, NeighGen
 
-D, H, C = 300, 96, 40  # wide, so that a range and a variance are known to a percent
+D, H, C = 300, 96, 40  # wide: range and variance are exact to a percent
 GLOROT = {  # (fan in, fan out) of each weight: uniform in +-sqrt(6 / (in + out)), biases zero (Glorot & Bengio 2010)
     "gcn": {"0.weight": (D, H), "1.weight": (H, H), "2.weight": (H, C)},
     "sgc": {"0.weight": (D, C)},
@@ -81,7 +81,7 @@ def linear_fans(extra: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("around", ["graphs", "fedstar"])
-def test_classifiers_of_graphs_start_as_torchs_linear_layers_where_asked(around: str) -> None:
+def test_graph_classifiers_start_like_torch_with_linear_start(around: str) -> None:
     gin = BACKBONES.build("gin", {"hidden": H, "layers": 3, "linear_start": "torch"})
     star = METHODS.build("fedstar")
     (model,) = graph_models([gin]) if around == "graphs" else star.architecture([gin])
@@ -108,7 +108,7 @@ def test_an_ortho_gcn_starts_orthogonal_then_uniform() -> None:
     is_uniform(params["1.weight"], 1 / sqrt(H))
     is_uniform(params["2.weight"], sqrt(6 / (H + C)))
     first, drawn = (torch.linalg.svdvals(layers["0.weight"]) for layers in (params, initial_params("gcn")))
-    assert 0.55 < first[:, :-1].min() < first.max() < 1.001  # near one, all but the direction that centring removes
+    assert 0.55 < first[:, :-1].min() < first.max() < 1.001  # near one, except the direction that centring removes
     assert first[:, -1].max() < 0.01 and drawn.max() > 1.5  # Glorot's are spread
     assert not params["0.bias"].any() and not params["2.bias"].any()
 

@@ -75,7 +75,7 @@ def test_models_trained_on_minibatches_score_together_as_one_by_one(monkeypatch)
 
 
 @pytest.mark.parametrize("layers", [2, 3])
-def test_several_models_at_once_have_the_logits_of_each_alone(layers: int, monkeypatch) -> None:
+def test_several_models_together_have_the_same_logits(layers: int, monkeypatch) -> None:
     monkeypatch.setattr(evaluate, "ROWS", 7)
     monkeypatch.setattr(evaluate, "COLUMNS", 10)  # two models of five columns in one sum
     backbone = GCN(layers=layers, hidden=5)
@@ -103,7 +103,7 @@ def test_the_first_layer_is_the_same_to_rounding_in_either_order() -> None:
 
 @pytest.mark.parametrize("loops", [False, True])
 @pytest.mark.parametrize("seed", range(6))
-def test_the_gcn_matrix_is_that_of_the_dense_one(seed: int, loops: bool) -> None:
+def test_the_gcn_matrix_equals_a_dense_one(seed: int, loops: bool) -> None:
     rng = np.random.default_rng(seed)
     ends = rng.integers(0, 30, (90, 2))
     ends = ends if loops else ends[ends[:, 0] != ends[:, 1]]

@@ -101,7 +101,7 @@ def exact(sigma: float, steps: int, delta: float) -> float:
 
 
 @pytest.mark.parametrize(("sigma", "steps"), [(0.7, 3), (2.0, 10), (5.0, 100), (10.0, 100)])
-def test_epsilon_is_above_the_exact_curve_and_near_it(sigma: float, steps: int) -> None:
+def test_epsilon_is_a_tight_upper_bound_of_the_exact_curve(sigma: float, steps: int) -> None:
     account = Privacy(TrainConfig(dp_clip=1.0, dp_noise=sigma), SimpleNamespace(clients=2, seed=0, backbones=[0]))
     account.steps = [steps, steps - 1]
     assert account.epsilon is not None
@@ -141,7 +141,7 @@ def test_a_run_without_noise_claims_nothing_and_one_without_uploads_spends_nothi
         ("fedkd", "not private: its upload 'update' is no update of a model"),
     ],
 )
-def test_a_method_whose_uploads_are_not_models_alone_is_refused(name: str, reason: str) -> None:
+def test_methods_that_upload_more_than_models_are_refused(name: str, reason: str) -> None:
     plain = trials()[0]
     with pytest.raises(Skip, match="not private") as refused:
         train(plain.federation, METHODS.build(name), plain.backbones, trial(dp_clip=CLIP, dp_noise=1.0).config, 0)

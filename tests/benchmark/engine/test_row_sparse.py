@@ -32,7 +32,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "partial kept": {"participation": 0.5},
     "partial anew": {"participation": 0.5, "keep_optimiser": False},
 }
-BY_ROWS, PLAIN = 1e9, 0.0  # values of `WORTH`: always by rows, never
+BY_ROWS, PLAIN = 1e9, 0.0  # values of `WORTH`: always and never by rows
 
 
 def narrow(federation: Make) -> Federation:
@@ -111,7 +111,7 @@ def test_methods_that_read_whole_weights(
 
 def test_weights_that_a_loss_reads_stay_whole(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     _, rows = both(monkeypatch, narrow(federation), "fedprox")
-    assert type(rows.client_batches[0].params["0.weight"]) is torch.Tensor  # after the first round, without a detour
+    assert type(rows.client_batches[0].params["0.weight"]) is torch.Tensor
 
 
 @pytest.mark.parametrize("few", [0, 20])
@@ -264,7 +264,7 @@ def test_sums_follow_their_weights() -> None:
     right(share)
 
 
-def test_server_weights_are_those_of_participants(federation: Make) -> None:
+def test_server_weights_use_the_nodes_of_participants(federation: Make) -> None:
     """By the nodes of participants that have a training node."""
     server = start(federation((13, 7, 10), without_train=(1,)), weighting="nodes").server
     for participants, expected in (([0, 1, 2], [13, 0, 10]), ([1, 2], [0, 1]), ([2, 0], [10, 13]), ([1], [1])):
@@ -286,7 +286,7 @@ def test_client_batches_are_bounded_by_stored_bytes(federation: Make, monkeypatc
     each = 16 * (35 + 320 * sum(held) / 5 / 40)
     assert each < 16 * 355 / 2
     monkeypatch.setattr(simulation, "FEW_BYTES", 16 * 355 * 2.01)
-    assert [len(clients) for clients in start(world).client_batches] == [2, 2, 1]  # of few clients, whole parameters
+    assert [len(clients) for clients in start(world).client_batches] == [2, 2, 1]  # with few clients, whole parameters
     monkeypatch.setattr(lazy, "FEW", 4)
     for bound, sizes in ((each * 1.01, [1] * 5), (each * 2.01, [2, 2, 1]), (each * 5.01, [5])):
         monkeypatch.setattr(simulation, "BATCH_BYTES", bound)

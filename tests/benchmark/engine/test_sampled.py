@@ -22,7 +22,7 @@ from fglbench.methods import METHODS
 
 Make = Callable[..., Federation]
 ALL = 1000  # more training nodes than any client has, more neighbours than any node has
-# Their losses have a term over all nodes of the client, which a step takes over its own rows.
+# Their losses have a term over all nodes; a step computes it over its rows.
 OVER_ALL_NODES = {"moon": {"mu": 0.0}, "fedkd": {"nodes": "train"}, "fml": {"nodes": "train"}}
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "gcn": {}, "sage": {}, "gin": {"train_eps": True}, "gat": {"heads": 2}, "sgc": {}, "mlp": {},
@@ -77,7 +77,7 @@ def test_all_neighbours_drawn_are_the_full_batch_for_every_architecture(
     name: str, sparse: bool, federation: Make
 ) -> None:
     backbone, data = architecture(name), federation(sparse=sparse, without_train=(1,))
-    # Decay alone would move the client without a training node in full batches; in minibatches it takes no step.
+    # Weight decay would change the client without a training node in full batches; in minibatches it takes no step.
     full = trained(data, "fedavg", backbone, TrainConfig(**SGD, weight_decay=0.0))
     drawn = TrainConfig(
         **SGD, weight_decay=0.0, batch_size=ALL, fanout=[ALL] * backbone.layers if backbone.hops else None
@@ -158,7 +158,7 @@ def test_a_pass_in_parts_is_a_whole_pass(name: str, sparse: bool, federation: Ma
         torch.testing.assert_close(one, other)
 
 
-def test_scores_are_those_of_whole_passes(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_equal_whole_passes(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     config = TrainConfig(rounds=2, batch_size=4, fanout=[3, 2])
     backbone, data = architecture("gcn"), federation(sizes=(40, 30, 22))
     whole = train(data, METHODS.build("fedavg", {}), [backbone], config, 0)

@@ -76,7 +76,7 @@ def test_a_matrix_of_ones_multiplies_as_any_other(ones: bool, width: int) -> Non
     plain = (held * (1.0 if ones else rng.random((40, 30)))).astype(np.float32)
     matrix, dense = segment_ops.SparseMatrix(sp.csr_matrix(plain)), torch.from_numpy(plain)
     assert matrix.ones == ones
-    right, left = torch.randn(30, width), torch.randn(width, 40).T  # the latter not contiguous
+    right, left = torch.randn(30, width), torch.randn(width, 40).T  # left is not contiguous
     torch.testing.assert_close(matrix.times(right), dense @ right)
     torch.testing.assert_close(matrix.times_transposed(left), dense.T @ left)
 
@@ -132,7 +132,7 @@ def test_input_product_and_column_drops(sparse: bool, federation: Make) -> None:
     torch.testing.assert_close(x.drop_columns(keep) @ weight, segment_ops.segment_product(dropped, weight, x.sizes))
 
 
-def test_dropout_scales_what_it_keeps() -> None:
+def test_dropout_scales_kept_values() -> None:
     rows = torch.randn(30, 40, requires_grad=True)
     streams = Streams(0, [4, 2, 9], {})
     out = segment_ops.dropout(rows, 0.25, streams, (10, 5, 15), relu=True)
@@ -165,7 +165,7 @@ SIZES_KERNELS = (
     (5,),
     (0, 4, 0, 2),
     (1, 1, 1, 1, 30),
-)  # equal enough to be padded; clients without rows; not so
+)  # padded; clients without rows; not padded
 CHECKED = settings(max_examples=40, deadline=None)
 
 
@@ -254,7 +254,7 @@ def test_sparse_products(seed: int, ones: bool, width: int) -> None:
     torch.testing.assert_close(product(GPU)[: shape[0]], torch.from_numpy(plain) @ dense)
 
 
-def test_a_long_row_is_summed_in_parts_that_depend_on_its_length_alone() -> None:
+def test_the_sum_of_a_long_row_depends_on_its_length_only() -> None:
     lengths = (0, 1, 64, 65, 4097, 0, 9000)  # one layer, two, three
     shape, ends = (len(lengths), 9000), np.cumsum((0, *lengths))
     columns = np.concatenate([np.arange(n) for n in lengths])

@@ -31,7 +31,7 @@ from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation
 
 
-def test_bytes_are_those_of_the_values() -> None:
+def test_bytes_are_counted_per_value() -> None:
     tree = {
         "model": {"w": torch.zeros(2, 3, 4), "b": torch.zeros(2, 4, dtype=torch.float64)},
         "ids": [torch.zeros(5, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)],
@@ -213,7 +213,7 @@ def test_messages_of_turns_reach_their_clients(size: int, federation: Make) -> N
                 log.append(3.0 * word + 6 - client)
         expected.append(log)
     assert logs(simulation) == expected
-    assert list(range(1, 9)) == CALLS  # once a step, for any number of client batches
+    assert list(range(1, 9)) == CALLS  # once per step, for any number of client batches
     # Up: two words of 12 bytes as owner, six answers of 4. Down: the start, six words, one sum.
     assert simulation.upload_bytes == [2 * 12 + 6 * 4] * 4
     assert simulation.download_bytes == [4 + 6 * 12 + 4] * 4
@@ -261,7 +261,7 @@ def test_a_client_without_a_download_cannot_act(federation: Make) -> None:
         simulation = exchange_of(method, federation(SIZES), 4)
         with pytest.raises(RuntimeError, match=f"no download for clients {missing}"):
             simulation.round(method.phases(simulation.config)[0], 1)
-    again = Addressed(then=(1,))  # addressed by default: who acted, and acts again
+    again = Addressed(then=(1,))  # the default addresses the active clients
     simulation = exchange_of(again, federation(SIZES), 2)
     simulation.round(again.phases(simulation.config)[0], 1)
     assert logs(simulation) == [[], [1.0, 1.0], [], []]

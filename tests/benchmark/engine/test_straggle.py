@@ -32,7 +32,7 @@ from fglbench.methods.fedavg import FedAvg
 
 from .recorded import same
 
-NODES, OVERLAP, SETS, GRAPHS = 0, 2, 3, 4  # trials of one architecture
+NODES, OVERLAP, SETS, GRAPHS = 0, 2, 3, 4  # places of trials with one architecture
 EPOCHS, ROUNDS, SHARE = 3, 4, 0.6
 
 
@@ -247,7 +247,7 @@ def test_failed_clients_send_and_receive_nothing_and_keep_their_models() -> None
         assert kept == set(range(CLIENTS)) - set(working_clients)
 
 
-def test_a_round_in_which_everyone_fails_changes_nothing() -> None:
+def test_a_round_without_working_clients_changes_nothing() -> None:
     config = trial_failure(failure=0.999999).config
     outcome = train(trials()[0].federation, METHODS.build("fedavg"), trials()[0].backbones, config, 0)
     assert outcome.rounds == ROUNDS_FAILURE

@@ -51,7 +51,7 @@ class Net(nn.Module):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_a_graph_convolution_is_that_of_dgl(sparse: bool) -> None:
+def test_a_graph_convolution_equals_dgl(sparse: bool) -> None:
     """Numbers, gradients and initial draws, on graphs with nodes of degree 0, repeated and one-way edges."""
     for number in range(4):
         source = torch.Generator().manual_seed(number)
@@ -79,7 +79,7 @@ def test_a_graph_convolution_is_that_of_dgl(sparse: bool) -> None:
             again = dense.clone().requires_grad_()
             (theirs(dgl.add_self_loop(graph), again) * torch.arange(30.0).view(10, 3)).sum().backward()
             torch.testing.assert_close(feat.grad, again.grad)
-        graph.add_edges(0, 9)  # a graph that has changed is seen
+        graph.add_edges(0, 9)  # a changed graph is detected
         torch.testing.assert_close(ours(graph, feat), theirs(dgl.add_self_loop(graph), dense))
 
 
@@ -211,13 +211,13 @@ def close(first: Outcome, second: Outcome) -> None:
 
 @pytest.mark.parametrize("name", ["fedavg", "fedprox"])
 @pytest.mark.parametrize("place", [0, 2], ids=["dense", "sparse and overlapping"])
-def test_models_are_those_of_the_stacked_method(name: str, place: int) -> None:
+def test_models_equal_the_stacked_method(name: str, place: int) -> None:
     """All uploads of two rounds to 1e-5, and the scores of four."""
     federation, params = trials()[place].federation, {"mu": 1.0} if name == "fedprox" else {}
     method: Any = Paper() if name == "fedavg" else Prox()
     modules, stacked = uploads(method, federation), uploads(METHODS.build(name, params), federation)
     assert len(modules) == len(stacked) == 2
-    # who has no training node has no weight; the stacked method decays its parameters, the loop does nothing
+    # without a training node a client has no weight; the stacked method decays its parameters, the loop does not
     trains = [k for k, client in enumerate(federation.clients) if client.graph.ndata["train_mask"].any()]  # type: ignore[union-attr]
     assert len(trains) >= 3
     for mine, theirs in zip(modules, stacked, strict=True):
@@ -311,7 +311,7 @@ def test_an_architecture_from_a_module_passes_the_contract_and_trains(federation
     assert graphs.score is not None
 
 
-def test_bytes_and_steps_are_those_of_what_is_sent_and_done(federation: Federation) -> None:
+def test_bytes_and_steps_equal_the_stacked_method(federation: Federation) -> None:
     stacked, outcome = run(METHODS.build("fedavg"), federation), run(Paper(), federation)
     for name in ("upload_bytes", "download_bytes", "optimiser_steps", "model_steps", "budget_steps"):
         assert getattr(outcome, name) == getattr(stacked, name)
@@ -391,7 +391,7 @@ def test_several_architectures_are_skipped_with_the_reason(federation: Federatio
         train(federation, Paper(), (STACKED[0], BACKBONES.build("sage", {"hidden": 8})), CONFIG, 0)
 
 
-def test_sparse_features_are_given_where_asked() -> None:
+def test_sparse_features_are_given_on_request() -> None:
     class Sparse(Paper):
         """A linear model on sparse features."""
 

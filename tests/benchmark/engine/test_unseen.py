@@ -51,7 +51,7 @@ def without(federation: Federation, numbers: list[int]) -> Federation:
 
 
 @pytest.mark.parametrize("method", ["fedavg", "scaffold", "ditto", "fedadam", "moon", "fedtad"])
-def test_training_is_that_of_the_federation_without_them_bit_for_bit(method: str) -> None:
+def test_training_is_bitwise_identical_to_the_federation_without_them(method: str) -> None:
     for trial in trials():
         try:
             config = trial.config.model_copy(update={"unseen": 0.5, "unseen_epochs": 1})
@@ -83,7 +83,7 @@ def logits(model: dict[str, torch.Tensor], hop: torch.Tensor, x: torch.Tensor) -
 
 
 @pytest.mark.parametrize("method", ["fedavg", "ditto"])
-def test_scores_are_those_of_a_slow_loop(method: str) -> None:
+def test_scores_equal_a_slow_loop(method: str) -> None:
     config = CONFIG.model_copy(update={"unseen": 0.5, "unseen_epochs": 7})
     outcome, models = run(node_federation(), method, config)
     numbers = held_out(outcome)
@@ -105,7 +105,7 @@ def test_scores_are_those_of_a_slow_loop(method: str) -> None:
             adam.step()
         assert outcome.per_client["unseen_adapted"][number] == pytest.approx(score(), abs=1e-6)
     adapted, plain = (outcome.per_client[name] for name in ("unseen_adapted", "unseen"))
-    assert np.nansum(adapted) != np.nansum(plain)  # seven epochs change something
+    assert np.nansum(adapted) != np.nansum(plain)
 
 
 def test_links_graphs_and_several_client_batches() -> None:
@@ -178,7 +178,7 @@ cross:
 
 
 @pytest.mark.usefixtures("in_process")
-def test_commands_run_validate_and_report_it(tmp_path, monkeypatch, capsys) -> None:
+def test_commands_run_validate_and_report_unseen_clients(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "held.yaml").write_text(SUITE)
     assert main(["run", "-s", "held.yaml", "-y", "-j", "1"]) == 0

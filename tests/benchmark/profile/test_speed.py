@@ -44,7 +44,7 @@ def test_a_timing_is_median_quartiles_and_mean() -> None:
     seconds = [0.001, 0.002, 0.003, 0.004, 0.1]
     timing = speed._timing(seconds)
     assert timing.median == pytest.approx(3.0)
-    assert timing.mean == pytest.approx(22.0)  # which a slow first round moves
+    assert timing.mean == pytest.approx(22.0)
     assert timing.low == pytest.approx(1.5)
     assert timing.high == pytest.approx(52.0)
 

@@ -85,7 +85,7 @@ def test_a_results_folder_with_an_added_submission_is_valid(
     assert output[0] == "results: results folder against base: 8 rows, 0 new: valid"
     assert any(line.startswith("results/submissions/fedprox: submission") and ": valid" in line for line in output)
     before = sorted(path.read_bytes() for path in results.rglob("*") if path.is_file())
-    assert main(["validate", "packed", "--into", "results"]) == 0  # once more: nothing is added twice
+    assert main(["validate", "packed", "--into", "results"]) == 0  # a second time adds nothing
     assert "results/submissions/fedprox: 0 self-reported rows added" in capsys.readouterr().out
     assert sorted(path.read_bytes() for path in results.rglob("*") if path.is_file()) == before
 
@@ -151,7 +151,7 @@ def test_the_base_may_be_a_commit(
     git(workdir, "commit", "-qam", "after")
     assert main(["validate", "results", "--base", "HEAD~1"]) == 1
     assert "(line 3 of the base) was changed" in capsys.readouterr().out
-    assert main(["validate", "results", "--base", "HEAD"]) == 1  # the curves still say otherwise
+    assert main(["validate", "results", "--base", "HEAD"]) == 1  # the curves differ
     assert "was changed" not in capsys.readouterr().out
     assert main(["validate", "results", "--base", "nowhere"]) == 2
     assert main(["validate", "results", "--base=--output=x"]) == 2

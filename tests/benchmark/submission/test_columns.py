@@ -82,7 +82,7 @@ def test_a_run_with_an_invalid_column_name_stays_unpacked(results: Path, tools: 
     assert [file.name for file in (results / "tiny" / "history").iterdir()] == [path.name]
 
 
-def test_a_submission_of_packed_rows_is_that_of_loose_ones(
+def test_submissions_of_packed_and_loose_rows_are_equal(
     workdir: Path, submission: Path, mine: Path, tools: SimpleNamespace
 ) -> None:
     main(["pack", "--results", "mine"])

@@ -104,7 +104,7 @@ def test_text_of_a_submission_never_acts_in_the_pages(hostile: Path, workdir: Pa
         clean = Page()
         clean.feed(text)
         assert all(link in known or PLACE.fullmatch(link) or PAPER.match(link) for link in clean.acting), name
-        assert clean.scripts == 2  # the data, which is no program, and the page's own
+        assert clean.scripts == 2  # the data and the script of the page
         assert "Content-Security-Policy" in text
 
 

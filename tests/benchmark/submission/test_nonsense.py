@@ -36,7 +36,7 @@ NAMES = st.one_of(
     st.sampled_from(WORDS), st.text(max_size=20).map(lambda text: text.replace("/", "").replace("..", ""))
 )
 RUN = "-s -m -d -p -k --split -b --seeds --set -j --threads --timeout --memory-limit".split()  # noqa: SIM905
-COMMANDS: list[tuple[list[str], int, list[str]]] = [  # what it begins with, how many arguments, and options
+COMMANDS: list[tuple[list[str], int, list[str]]] = [  # first words, number of arguments, options
     (["run", "--dry-run"], 0, [*RUN, "--data", "--rerun", "--results", "--submitter"]),
     (["run", "-s", "tiny", "--dry-run"], 0, [*RUN[1:], "--rerun", "--results"]),
     (["reproduce", "--dry-run"], 1, ["--only", "-k", "--split", "--seeds", "--results"]),
@@ -69,7 +69,7 @@ QUICK = settings(
 def command_lines(draw: st.DrawFn) -> list[str]:
     begin, count, options = draw(st.sampled_from(COMMANDS))
     given_ = [draw(NAMES) for _ in range(count)]
-    if begin in (["check"], ["data", "fetch"], ["data", "info"]):  # nothing real: they would do it
+    if begin in (["check"], ["data", "fetch"], ["data", "info"]):  # no real names: the command would run
         given_ = [f"no {word}" for word in given_]
     for option in draw(st.lists(st.sampled_from(options), max_size=3)) if options else []:
         given_ += [option, draw(NAMES)]

@@ -121,10 +121,6 @@ def test_limits_are_large_enough_for_a_board() -> None:
 ROWS = Path("tiny/fedprox.csv")
 
 
-def output_of(capsys: pytest.CaptureFixture[str]) -> str:
-    return capsys.readouterr().out
-
-
 def test_a_row_names_the_code_that_made_it(
     submission: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,7 +130,7 @@ def test_a_row_names_the_code_that_made_it(
     for values in ({**installed, "code": ""}, {"git_sha": "0" * 40, "git_dirty": "False", "code": ""}):
         tools.edit(submission / ROWS, None, **values)
         assert main(["validate", "packed"]) == 1
-        assert "neither a commit nor the code of an installed package is named" in output_of(capsys)
+        assert "neither a commit nor the code of an installed package is named" in capsys.readouterr().out
 
 
 PLUGIN = """

@@ -81,13 +81,13 @@ def test_rows_from_outside_never_rank(
     shutil.copytree(results, workdir / "base")
     before, seen = ranking(results), Store(results).rows()
     FORGED[forgery](submission)
-    taken = main(["validate", "packed", "--into", "results"]) == 0  # careful forgeries are valid: nothing follows
+    taken = main(["validate", "packed", "--into", "results"]) == 0  # careful forgeries are valid
     assert ranking(results) == before and Store(results).rows() == seen
     assert len(self_reported(results)) == (2 if taken else 0)
-    # put into its place by hand, as in a pull request
+    # copied to its place by hand, as in a pull request
     shutil.copytree(submission, results / "submissions" / "fedprox", dirs_exist_ok=True)
     assert ranking(results) == before and Store(results).rows() == seen
-    # put among the rows that rank
+    # copied to the rows that rank
     shutil.copytree(submission / "tiny", results / "tiny", dirs_exist_ok=True)
     capsys.readouterr()
     assert main(["validate", "results", "--base", "base"]) == 1
@@ -188,7 +188,7 @@ def test_the_maintainers_run_ranks_and_the_difference_is_shown(
     output = capsys.readouterr().out
     assert "fedprox: 4 runs left of tiny" in output and "core-hours" in output
     assert not (results / "tiny" / "fedprox.csv").exists()
-    assert main(["adopt", "fedprox", "-j", "1"]) in (0, 1)  # 1: a checkout with changes is no matter here
+    assert main(["adopt", "fedprox", "-j", "1"]) in (0, 1)  # 1: a checkout with changes
     output = capsys.readouterr().out
     assert output.count("reported 0.") == 2 and "(+0.1000, 2 seeds)" in output
     ours = [row for row in Store(results).rows("tiny") if row.method == "fedprox"]

@@ -44,15 +44,11 @@ def draw(rows: list[Row], number: int, seed: int) -> list[Row]:
     return verify.draw(Rows(rows), {}, number, seed, "results")  # type: ignore[arg-type]
 
 
-def place(row: Row) -> tuple[str, str]:
-    return verify._place(row)
-
-
 def test_a_sample_is_of_whole_cells_and_does_not_depend_on_the_order(rows: list[Row]) -> None:
     drawn = draw(rows, 2, 3)
     assert draw(rows[::-1], 2, 3) == drawn
     assert len({row.key for row in drawn}) == 4  # two cells of two seeds
-    assert len({place(row) for row in drawn}) == 2
+    assert len({verify._place(row) for row in drawn}) == 2
     assert len({tuple(row.key for row in draw(rows, 2, seed)) for seed in range(20)}) > 1
     assert len(draw(rows, 99, 0)) == len(rows)
     with pytest.raises(UserError, match="no row has a score"):
