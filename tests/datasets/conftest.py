@@ -1,4 +1,4 @@
-"""An empty cache, no mirror and no network for every test; writers of files in the datasets' real formats."""
+"""No cache, mirror or network for tests; writers of files in the datasets' formats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fglbench.datasets import sources
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The cache folder of the test. pip and downloads fail unless a test says otherwise."""
+    """The cache folder of the test. pip and downloads fail unless a test replaces them."""
     folder = tmp_path / "cache"
     monkeypatch.setenv("FGLBENCH_CACHE", str(folder))
     monkeypatch.delenv("FGLBENCH_MIRROR", raising=False)
@@ -42,10 +42,10 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-class Python2Pickler(pickle._Pickler):  # type: ignore[name-defined]
-    """Protocol 2 as Python 2 wrote it: byte strings as such, and the module names of that time."""
+class Python2Pickler(pickle._Pickler):
+    """Protocol 2 of Python 2: byte strings and the module names of that time."""
 
-    dispatch: ClassVar[dict[type, object]] = dict(pickle._Pickler.dispatch)  # type: ignore[attr-defined]
+    dispatch: ClassVar[dict[type, object]] = dict(pickle._Pickler.dispatch)
 
     def save_string(self, data: bytes) -> None:
         self.write(b"T" + struct.pack("<i", len(data)) + data)
@@ -65,7 +65,7 @@ def python2_pickle(value: object) -> bytes:
 
 @dataclass
 class Papers:
-    """A citation graph as it is meant: edges (u, v), sparse features, labels, shuffled test index."""
+    """A citation graph: edges (u, v), sparse features, labels, shuffled test index."""
 
     edges: list[tuple[int, int]]
     feat: np.ndarray
@@ -74,7 +74,7 @@ class Papers:
     train: int = 140
 
     def planetoid(self) -> dict[str, bytes]:
-        """The seven files, as pickles of Python 2, with a self-loop and a repeated edge as the real ones have."""
+        """The seven files as pickles of Python 2, with a self-loop and a repeated edge like the real ones."""
         known = len(self.label) - len(self.test)
         one_hot = np.eye(7, dtype=np.int32)[self.label]
         graph: dict[int, list[int]] = defaultdict(list)
@@ -107,7 +107,7 @@ class Papers:
 
 @pytest.fixture
 def papers() -> Papers:
-    """1700 papers with 6 words in Planetoid's layout: 140 train, 500 validate, the last 1000 test."""
+    """1700 papers with 6 words in Planetoid's layout: 140 training, 500 validation, 1000 test nodes."""
     rng = np.random.default_rng(5)
     total = 1700
     pairs = {(min(u, v), max(u, v)) for u, v in rng.integers(total, size=(3000, 2)).tolist() if u != v}
@@ -135,7 +135,7 @@ def ogb_files() -> dict[str, bytes]:
 
 @pytest.fixture
 def tu_files() -> dict[str, bytes]:
-    """Three graphs of the TU format: a triangle, an edge, a lone node; labels -1 and 1; edge (1, 2) given twice."""
+    """Three graphs of the TU format: a triangle, an edge, a single node; labels -1 and 1; edge (1, 2) twice."""
     texts = {
         "A": "1, 2\n2, 1\n2, 3\n3, 2\n1, 3\n3, 1\n1, 2\n4, 5\n5, 4\n",
         "graph_indicator": "1\n1\n1\n2\n2\n3\n",

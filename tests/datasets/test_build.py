@@ -1,4 +1,4 @@
-"""Federations: what clients hold, what is shared between methods, what is noted; and the figures about partitions."""
+"""Federations: clients, seeds, notes, and statistics of partitions."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ def test_clients_are_induced_subgraphs(partition: str) -> None:
         assert not client.graph.edata
 
 
-def test_the_same_seed_is_the_same_federation_and_nothing_else_is() -> None:
+def test_only_the_same_seed_gives_the_same_federation() -> None:
     data = load("csbm")
     base = cut(data, "louvain", "ratio", 5, 0)
     assert cut(data, "louvain", "ratio", 5, 0).partition_hash == base.partition_hash
-    others = [
+    variants = [
         cut(data, "louvain", "ratio", 5, 1),
         cut(data, "louvain", "ratio", 6, 0),
         cut(data, "uniform", "ratio", 5, 0),
         cut(data, "louvain", "fs-per-class", 5, 0),
     ]
-    assert len({base.partition_hash, *(other.partition_hash for other in others)}) == 5
+    assert len({base.partition_hash, *(other.partition_hash for other in variants)}) == 5
     kept = cut(data, "louvain", "fs-per-class", 5, 0)  # another split does not move a node to another client
     assert all(np.array_equal(a, b) for a, b in zip(parts_of(base), parts_of(kept), strict=True))
     with pytest.raises(UserError, match="seed"):
@@ -88,13 +88,13 @@ def test_a_client_without_training_nodes_is_kept_and_noted() -> None:
     )
     assert len(federation.clients) == 12
     for part, word in (("train", "training"), ("val", "validation"), ("test", "test")):
-        empty = [k for k, c in enumerate(federation.clients) if not c.graph.ndata[f"{part}_mask"].any()]  # type: ignore[union-attr]
+        empty = [k for k, c in enumerate(federation.clients) if not c.graph.ndata[f"{part}_mask"].any()]
         note = next((note for note in federation.notes if note.endswith(f"no {word} node")), "")
         assert (", ".join(map(str, empty)) in note) if empty else not note
     assert any("no training node" in note for note in federation.notes)
 
 
-def test_a_graph_set_is_dealt_by_graph() -> None:
+def test_graph_sets_are_partitioned_by_graph() -> None:
     graphs = [bidirected(np.array([[0, 1]]), size) for size in range(2, 11)]
     for graph in graphs:
         graph.ndata["feat"] = torch.ones(graph.num_nodes(), 1)
@@ -115,7 +115,7 @@ def test_a_graph_set_is_dealt_by_graph() -> None:
     assert described.clients["nodes"].sum() == sum(range(2, 11))
 
 
-def test_what_clients_share_is_the_mean_of_the_shares_of_all_pairs(square: NodeData) -> None:
+def test_pairwise_overlap_is_the_mean_over_pairs(square: NodeData) -> None:
     assert describe(square, [np.arange(5)]).pairwise == 0
     assert describe(square, [np.array([0, 1]), np.array([1, 2])]).pairwise == pytest.approx(1 / 3)
     three = describe(square, [np.array([0, 1]), np.array([1, 2]), np.array([2, 3, 4])])
@@ -124,7 +124,7 @@ def test_what_clients_share_is_the_mean_of_the_shares_of_all_pairs(square: NodeD
 
 @pytest.fixture
 def square() -> NodeData:
-    """A square 0-1-2-3 with a diagonal 0-2 and a lone node 4; classes 0, 0, 1, 1, 1."""
+    """A square 0-1-2-3 with a diagonal 0-2 and an isolated node 4; classes 0, 0, 1, 1, 1."""
     edges = np.array([[0, 1], [0, 2], [0, 3], [1, 2], [2, 3]])
     feat = torch.tensor([[1.0, 0], [0, 0], [0, 2], [1, 1], [0, 0]])
     return NodeData("square", bidirected(edges, 5), feat, torch.tensor([0, 0, 1, 1, 1]), 2, "toy", "generated")
@@ -165,7 +165,7 @@ def test_statistics_by_hand(square: NodeData) -> None:
     assert figures == expected
 
 
-def test_clients_without_nodes_of_a_part_are_named_one_or_several() -> None:
+def test_clients_without_nodes_of_a_part_are_named() -> None:
     full, empty = np.array([True]), np.array([False])
     clients = [
         {"train": full, "val": full, "test": empty},
@@ -176,7 +176,7 @@ def test_clients_without_nodes_of_a_part_are_named_one_or_several() -> None:
     assert _notes(clients, "node") == ("client 1 has no training node", "clients 0, 1, 3 have no test node")
 
 
-def test_the_hash_says_who_holds_which_node_in_which_part_of_the_split() -> None:
+def test_partition_hash_covers_nodes_and_split() -> None:
     data = load("csbm")
     federation = cut(data, "louvain", "ratio", 5, 0)
     digest = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""Stress conditions against counts by hand: what changes, by how much, where, and what never does."""
+"""Stress conditions against counts by hand: what changes, how much, and what stays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def hard(federation: Federation, **strengths: float) -> Federation:
 
 
 def pairs(graph: Any, name: torch.Tensor | None = None) -> set[tuple[int, int]]:
-    """The undirected edges, by the numbers that `name` gives the nodes. Both directions must be there, no loop."""
+    """The undirected edges, by node names if given. Asserts both directions and no loop."""
     source, target = graph.edges()
     if name is not None:
         source, target = name[source], name[target]
@@ -40,7 +40,7 @@ def held(client: Any) -> torch.Tensor:
 
 
 def seen(federation: Federation) -> list[torch.Tensor]:
-    """All that clients and the whole graph hold, as dense tensors."""
+    """All data of clients and the whole graph as dense tensors."""
     whole = federation.whole
     assert isinstance(whole, NodeData)
     tensors = [whole.feat.to_dense(), *whole.graph.edges(), whole.label, *federation.masks.values()]
@@ -51,7 +51,7 @@ def seen(federation: Federation) -> list[torch.Tensor]:
 
 
 def is_one(federation: Federation) -> None:
-    """Clients hold what the whole graph has on their nodes: features, labels, induced edges, masks."""
+    """Assert that clients have the whole graph's features, labels, induced edges and masks."""
     whole = federation.whole
     every = pairs(whole.graph)
     for client in federation.clients:
@@ -72,8 +72,8 @@ def test_no_condition_is_the_federation_itself() -> None:
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_vanishing_strength_changes_nothing_to_the_bit(cut: Cut, name: str) -> None:
-    """All that is rebuilt under a condition is built as it was: 1e-12 of anything here is none of it."""
+def test_a_negligible_strength_changes_nothing(cut: Cut, name: str) -> None:
+    """A strength of 1e-12 changes no item, so the rebuilt data are equal."""
     rebuilt = hard(cut(), **{name: 1e-12})
     assert rebuilt is not cut()
     for was, now in zip(seen(cut()), seen(rebuilt), strict=True):
@@ -85,7 +85,7 @@ def test_a_vanishing_strength_changes_nothing_to_the_bit(cut: Cut, name: str) ->
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("name", NAMES)
-def test_what_tests_and_validates_stays_and_clients_and_the_whole_stay_one(cut: Cut, name: str) -> None:
+def test_test_and_validation_data_stay_and_clients_match_the_whole(cut: Cut, name: str) -> None:
     before, after = cut(), hard(cut(), **{name: 0.5})
     is_one(after)
     assert (after.partition_hash, after.seed) == (before.partition_hash, before.seed)
@@ -98,7 +98,7 @@ def test_what_tests_and_validates_stays_and_clients_and_the_whole_stay_one(cut: 
 
 
 def changed(before: Federation, after: Federation, what: str) -> list[tuple[int, int]]:
-    """For each client how many of its (items, changed items) there are: entries, edges, labels, training nodes."""
+    """Counts of (items, changed items) per client: entries, edges, labels or training nodes."""
     counts = []
     for was, now in zip(before.clients, after.clients, strict=True):
         if what == "missing_features":
@@ -120,13 +120,13 @@ def changed(before: Federation, after: Federation, what: str) -> list[tuple[int,
 @pytest.mark.parametrize("strength", [0.25, 0.5, 1.0])
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "feature_noise"])
 def test_each_client_has_its_share(name: str, strength: float) -> None:
-    strength = min(strength, 0.999) if name == "missing_labels" else strength  # one training node is always left
+    strength = min(strength, 0.999) if name == "missing_labels" else strength  # one training node stays
     for items, hit in changed(node_federation(), hard(node_federation(), **{name: strength}), name):
         assert hit == min(round(strength * items), items - (name == "missing_labels"))
         assert hit
 
 
-def test_only_what_a_condition_names_changes() -> None:
+def test_conditions_change_only_their_items() -> None:
     before = node_federation()
     for name in NAMES:
         after = hard(before, **{name: 0.5})
@@ -136,7 +136,7 @@ def test_only_what_a_condition_names_changes() -> None:
         assert same == (name not in ("feature_noise", "missing_features"))
 
 
-def test_edges_between_clients_are_dropped_in_the_same_share_and_none_is_added_there() -> None:
+def test_edges_between_clients_are_dropped_but_not_added() -> None:
     before = node_federation()
     owner = torch.empty(before.whole.graph.num_nodes(), dtype=torch.int64)
     for number, client in enumerate(before.clients):
@@ -150,7 +150,7 @@ def test_edges_between_clients_are_dropped_in_the_same_share_and_none_is_added_t
 
 
 @pytest.mark.parametrize("name", NAMES[1:])
-def test_a_stronger_condition_has_all_that_a_weaker_one_has(name: str) -> None:
+def test_stronger_conditions_include_weaker_ones(name: str) -> None:
     before, weak, strong = node_federation(), *(hard(node_federation(), **{name: s}) for s in (0.3, 0.6))
     if name in ("edge_noise", "dropped_edges"):
         was, less, more = (pairs(each.whole.graph) for each in (before, weak, strong))
@@ -166,7 +166,7 @@ def test_a_stronger_condition_has_all_that_a_weaker_one_has(name: str) -> None:
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_noise_is_as_long_as_it_says_and_scales_with_the_strength(cut: Cut) -> None:
+def test_noise_has_the_given_norm_and_scales_with_strength(cut: Cut) -> None:
     before = cut().whole.feat.to_dense()
     half, twice = (hard(cut(), feature_noise=s).whole.feat.to_dense() - before for s in (0.5, 2.0))
     torch.testing.assert_close(twice, 4 * half, rtol=1e-4, atol=1e-5)
@@ -176,7 +176,7 @@ def test_noise_is_as_long_as_it_says_and_scales_with_the_strength(cut: Cut) -> N
     assert abs(float(twice.mean())) < 4 * 2 * spread / (nodes * features) ** 0.5
 
 
-def test_wrong_labels_are_other_classes_alike_often() -> None:
+def test_wrong_labels_are_uniform_over_other_classes() -> None:
     before, after = node_federation(), hard(node_federation(), label_noise=1.0)
     trains = before.masks["train"]
     step = (after.whole.label - before.whole.label)[trains] % 3
@@ -185,13 +185,13 @@ def test_wrong_labels_are_other_classes_alike_often() -> None:
     assert abs(counts[1] - counts[2]) < 4 * counts.sum() ** 0.5
 
 
-def test_clients_and_conditions_draw_their_own_numbers() -> None:
-    """The noise of a client is that of no other client: no two rows of it are the same."""
+def test_clients_draw_independent_noise() -> None:
+    """No two rows of noise are equal."""
     before, after = node_federation().whole.feat, hard(node_federation(), feature_noise=1.0).whole.feat
     assert len(torch.unique(after - before, dim=0)) == len(before)
 
 
-def test_a_client_of_few_nodes_gets_as_many_random_edges_as_there_is_room_for() -> None:
+def test_random_edges_of_small_clients_are_limited() -> None:
     federation = node_federation()
     for was, now in zip(federation.clients, hard(federation, edge_noise=1000.0).clients, strict=True):
         nodes = was.graph.num_nodes()

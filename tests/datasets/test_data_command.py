@@ -35,8 +35,8 @@ def run(*arguments: str) -> str:
 
 
 @pytest.fixture
-def toy_cora(papers, put: Put, mirror: Path, monkeypatch: pytest.MonkeyPatch) -> str:  # type: ignore[no-untyped-def]
-    """A mirror whose Cora is the toy one, registered; its fingerprint."""
+def toy_cora(papers, put: Put, mirror: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A mirror with the toy Cora registered; the fixture is its fingerprint."""
     files = papers.planetoid()
     for name, data in files.items():
         monkeypatch.setitem(SHA256, name, hashlib.sha256(data).hexdigest())
@@ -64,7 +64,7 @@ def test_fetch_then_info_without_the_mirror(toy_cora: str, monkeypatch: pytest.M
         assert part in shown
 
 
-def test_fetch_goes_on_after_a_failure(toy_cora: str) -> None:
+def test_fetch_continues_after_a_failure(toy_cora: str) -> None:
     with pytest.raises(UserError, match="1 of 2 datasets could not be had: wiki"):
         run("fetch", "wiki", "cora")
     assert cache_file("cora").is_file()
@@ -79,7 +79,7 @@ def test_info_of_a_synthetic_dataset_says_so() -> None:
     assert "nodes=40" in shown
 
 
-def test_sets_side_by_side_are_checked_each_by_itself() -> None:
+def test_each_of_several_sets_is_checked() -> None:
     known = "against the registered fingerprint"
     assert _trust(DATASETS.build("domains:mutag+dhfr")) == f"mutag: {known}; dhfr: {known}"
 
@@ -118,7 +118,7 @@ def test_mistakes_are_one_line(arguments: list[str], message: str) -> None:
 
 @pytest.fixture
 def data() -> NodeData:
-    """30 nodes of 3 classes of unlike sizes, one without label, about 80 edges."""
+    """30 nodes of 3 classes of different sizes, one without label, about 80 edges."""
     rng = np.random.default_rng(3)
     label = rng.choice(3, size=30, p=(0.6, 0.3, 0.1))
     label[7] = -1
@@ -148,7 +148,7 @@ def test_against_counts_one_by_one(data: NodeData) -> None:
 
 
 def test_homophily_by_its_definition(data: NodeData) -> None:
-    """Adjusted homophily is the assortativity coefficient of the labels (Newman, 2003), here from its mixing matrix."""
+    """Adjusted homophily is the assortativity coefficient of labels (Newman, 2003), here by its mixing matrix."""
     label = data.label.tolist()
     mixing = np.zeros((3, 3))
     for u, v in zip(*(ends.tolist() for ends in data.graph.edges()), strict=True):
@@ -178,8 +178,8 @@ def test_the_command_writes_what_is_read(tmp_path: Path, capsys: pytest.CaptureF
     )
     path = tmp_path / "properties.csv"
     assert main(["data", "describe", "-s", str(suite), "--csv", str(path)]) == 0
-    told = capsys.readouterr()
-    assert "wrote 2 tasks" in told.out and told.err.count("dataset 'cora' is unavailable") == 1
+    output = capsys.readouterr()
+    assert "wrote 2 tasks" in output.out and output.err.count("dataset 'cora' is unavailable") == 1
     table = read_properties(path)
     assert [(task[0], task[2], task[4]) for task in table] == [("csbm", "uniform", "2"), ("csbm", "uniform", "3")]
     assert [row["client_nodes"] for row in table.values()] == [30, 20]

@@ -1,4 +1,4 @@
-"""The registered datasets: what each declares, and the graphs and features that loading makes."""
+"""The registered datasets: declarations, and loaded graphs and features."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNCHECKED = {"roman-empire", "amazon-ratings", "questions"}  # their content is 
 
 
 @pytest.mark.parametrize("name", DATASETS.names())
-def test_a_dataset_says_what_it_is(name: str) -> None:
+def test_datasets_have_documentation_and_sources(name: str) -> None:
     cls = DATASETS.cls(name)
     assert cls.__doc__
     assert cls.__doc__ != DatasetSpec.__doc__
@@ -112,7 +112,7 @@ def test_the_published_splits_are_the_fixed_ones(mirror: Path, monkeypatch: pyte
             load("squirrel-filtered", split_index=wrong)
 
 
-def test_what_the_source_scores_otherwise_says_so() -> None:
+def test_datasets_scored_by_roc_auc() -> None:
     binary = ("minesweeper", "tolokers", "questions", "twitch", "bace", "bbbp", "clintox", "hiv", "sider", "tox21")
     tox21 = [name for name in DATASETS.names() if name.startswith("tox21_")]
     assert len(tox21) == 12
@@ -234,8 +234,8 @@ def test_any_tu_set(tu_files: dict[str, bytes], put: Put, mirror: Path) -> None:
         [0, 1, 0, 2.0, 2.0],
     ]  # labels {0, 2, 5}, then two
     for features, width in (("labels", 3), ("attributes", 2), ("degree", 3), ("first", 3)):
-        assert load("tu:TOY", features=features).graphs[0].ndata["feat"].shape == (3, width)  # type: ignore[union-attr]
-    assert load("tu:TOY", features="degree").graphs[2].ndata["feat"].tolist() == [[1, 0, 0]]  # type: ignore[union-attr]
+        assert load("tu:TOY", features=features).graphs[0].ndata["feat"].shape == (3, width)
+    assert load("tu:TOY", features="degree").graphs[2].ndata["feat"].tolist() == [[1, 0, 0]]
 
 
 def test_graph_sets_without_labels_fall_back_to_degrees() -> None:
@@ -256,7 +256,7 @@ def test_graph_sets_without_labels_fall_back_to_degrees() -> None:
     assert Toy(features="first").load().graphs[0].ndata["feat"].shape == (MAX_DEGREE + 10, 2)
 
 
-def test_csbm_is_what_was_asked_for() -> None:
+def test_csbm_has_the_given_parameters() -> None:
     data = load("csbm", nodes=3000, classes=5, degree=12.0, homophily=0.7, features=40, signal=2.0, seed=3)
     assert isinstance(data, NodeData)
     assert (data.source, data.synthetic) == ("generated", True)
@@ -320,7 +320,7 @@ def test_specs_can_be_sent_to_another_process_which_does_not_import_ogb() -> Non
     names = ["coauthor-cs", "tolokers", "tu:ANY"]
     specs = [DATASETS.build(name) for name in names]
     assert pickle.loads(pickle.dumps(specs)) == specs
-    imports = "import sys, fglbench, dgl; before = 'ogb' in sys.modules"  # DGL 2.1 itself imports it where it is there
+    imports = "import sys, fglbench, dgl; before = 'ogb' in sys.modules"  # DGL 2.1 imports ogb if installed
     code = f"{imports}; import pickle; print(*(spec.name for spec in pickle.load(sys.stdin.buffer)))"
     code += "; print(not before and 'ogb' in sys.modules)"
     other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -328,7 +328,7 @@ def test_specs_can_be_sent_to_another_process_which_does_not_import_ogb() -> Non
 
 
 @pytest.mark.parametrize(
-    ("split", "said"),
+    ("split", "message"),
     [
         ({"train": np.arange(6) < 3}, "split 'train' is bool (6,); give the ids of its nodes"),
         ({"train": [0, 6]}, "split 'train' has node 6 of 6; name nodes from 0 to 5"),
@@ -338,9 +338,9 @@ def test_specs_can_be_sent_to_another_process_which_does_not_import_ogb() -> Non
         ({"train": [0.0, 1.0]}, "split 'train' is float64 (2,); give the ids of its nodes"),
     ],
 )
-def test_a_split_names_each_node_once(split: dict[str, Any], said: str) -> None:
+def test_a_split_names_each_node_once(split: dict[str, Any], message: str) -> None:
     edges, label, feat = np.array([[0, 1]]), np.arange(6) % 2, np.eye(6)
-    with pytest.raises(Unsound, match=re.escape(said)):
+    with pytest.raises(Unsound, match=re.escape(message)):
         node_content(edges, label, feat, split)
     assert node_content(edges, label, feat, {"train": [3, 1], "test": []})["split_train"].tolist() == [1, 3]
 

@@ -1,4 +1,4 @@
-"""Features: rows of unit length, embeddings of the structure, and content that workers share."""
+"""Features: rows of unit length, structural embeddings, content shared by workers."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from fglbench.datasets.own_content import mapped, offer
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64])
 @pytest.mark.parametrize("density", [0.02, 0.5])
-def test_unit_rows_are_those_of_scikit_learn_to_the_bit(kind: type, density: float) -> None:
+def test_unit_rows_are_bitwise_those_of_scikit_learn(kind: type, density: float) -> None:
     rng = np.random.default_rng(0)
     matrix = sp.random(200, 900, density, format="csr", random_state=1)
     matrix.data = rng.normal(size=matrix.nnz) * 10.0 ** rng.integers(-3, 4, matrix.nnz)
     dense = matrix.toarray().astype(kind)
-    dense[3] = 0  # an empty row stays one
+    dense[3] = 0
     feat = sp.csr_matrix(dense)
     before = feat.copy()
     scaled, wanted = preprocess(feat, "unit"), normalize(feat, norm="l2").astype(np.float32)
     assert (scaled.data == wanted.data).all()
     assert (scaled.indices == wanted.indices).all()
     assert (preprocess(dense, "unit") == normalize(dense, norm="l2").astype(np.float32)).all()
-    assert (feat != before).nnz == 0  # what was given is left as it was
+    assert (feat != before).nnz == 0  # the input stays
 
 
 NAME = "ogbn-arxiv-structure-features"
@@ -44,7 +44,7 @@ def edges() -> np.ndarray:
 
 @pytest.fixture
 def arxiv(mirror: Path, edges: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small graph in the place of ogbn-arxiv's."""
+    """A small graph instead of that of ogbn-arxiv."""
     (mirror / "ogb").mkdir()
     order = np.arange(NODES)
     parts = {"train": order[:6], "valid": order[6:9], "test": order[9:]}
@@ -68,7 +68,7 @@ def test_columns_without_spread_are_zeros() -> None:
     np.testing.assert_array_equal(columns["feat"], np.zeros((NODES, 4)))
 
 
-def test_they_are_computed_once_a_cache(arxiv: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_structural_features_are_computed_once_per_cache(arxiv: None, monkeypatch: pytest.MonkeyPatch) -> None:
     first = load(NAME, dimension=4)
     assert not first.synthetic
     monkeypatch.setattr(module, "structural", lambda *_: pytest.fail("computed again"))
@@ -85,19 +85,19 @@ def test_the_fingerprint_is_that_of_graph_options_and_values_not_of_the_last_bit
     known = spec.digest(content)
     assert known == load(NAME, dimension=4).fingerprint
     assert spec.digest(content | {"feat": np.nextafter(content["feat"], 9)}) == known
-    others = [
+    variants = [
         DATASETS.build(NAME, {"dimension": 4, "seed": 1}).digest(content),
         spec.digest(content | {"feat_values": content["feat_values"] + 0.001}),
         spec.digest(content | {"label": content["label"][::-1]}),
         spec.digest(content | {"split_val": content["split_val"][1:]}),
     ]
-    assert len({known, *others}) == 5
+    assert len({known, *variants}) == 5
 
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="files in memory are Linux's")
 
 
-def test_what_is_offered_can_be_mapped_again_and_each_mapping_has_its_own_changes() -> None:
+def test_shared_content_has_private_changes_per_mapping() -> None:
     rng = np.random.default_rng(0)
     content = node_content(rng.integers(0, 50, (200, 2)), rng.integers(0, 3, 50), rng.random((50, 4)), {"val": []})
     digest = fingerprint(content)

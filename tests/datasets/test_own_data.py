@@ -1,4 +1,4 @@
-"""A user's own graph: the worked example of docs/own-data.md as written there, one line per mistake, no board."""
+"""A user's graph: the example of docs/own-data.md, and one line per mistake."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def blocks() -> list[str]:
 
 @pytest.fixture
 def villages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of the page, in the current folder."""
+    """The folder of the page in the current folder."""
     monkeypatch.setenv(VARIABLE, "")
     monkeypatch.setattr("fglbench.datasets.own_data._folders", {})
     monkeypatch.chdir(tmp_path)
@@ -86,14 +86,14 @@ def test_other_commands_find_the_folder_by_the_variable(
     assert "own:villages passes the contract" in capsys.readouterr().out
 
 
-def test_the_page_names_mistakes_as_they_are_told(villages: Path) -> None:
-    told = next(block for block in blocks() if block.startswith("nodes.csv:")).splitlines()
+def test_documented_mistakes_are_those_reported(villages: Path) -> None:
+    expected = next(block for block in blocks() if block.startswith("nodes.csv:")).splitlines()
     for path, before, after in (("nodes.csv", "fay,farmer,west,train,0.7,1.7", "fay,farmer,west,train,0.7,much"),
                                 ("edges.csv", "bob,dot", "zoe,dot")):  # fmt: skip
         text = (villages / path).read_text()
         assert before in text
         (villages / path).write_text(text.replace(before, after))
-    assert sorted(read(villages)[1]) == sorted(told)
+    assert sorted(read(villages)[1]) == sorted(expected)
 
 
 def test_clients_split_labels_and_edges_are_those_of_the_tables(villages: Path) -> None:
@@ -108,7 +108,7 @@ def test_clients_split_labels_and_edges_are_those_of_the_tables(villages: Path) 
     assert [client.graph.num_edges() for client in federation.clients] == [2 * 4, 2 * 4]  # eve-fay and hal-bob are lost
 
 
-def test_words_that_elsewhere_mean_nothing_are_names_and_labels(villages: Path) -> None:
+def test_words_for_missing_values_can_be_names_and_labels(villages: Path) -> None:
     for path, swaps in (("nodes.csv", {"ann,": "NA,", "farmer": "null"}), ("edges.csv", {"ann": "NA"})):
         text = (villages / path).read_text()
         for before, after in swaps.items():
@@ -120,7 +120,7 @@ def test_words_that_elsewhere_mean_nothing_are_names_and_labels(villages: Path) 
     assert data.graph.num_edges() == 2 * 10
 
 
-def test_an_archive_says_the_same_as_tables(villages: Path) -> None:
+def test_archive_and_tables_give_equal_content(villages: Path) -> None:
     tables, none = read(villages)
     assert tables is not None
     assert none == []
@@ -171,8 +171,8 @@ def test_each_mistake_is_one_line_with_place_value_and_fix(
     (villages / path).write_text(text.replace(before, after))
     content, mistakes = read(villages)
     assert content is None
-    assert any(told.startswith(line) for told in mistakes), mistakes
-    assert all("\n" not in told and "; " in told for told in mistakes)
+    assert any(mistake.startswith(line) for mistake in mistakes), mistakes
+    assert all("\n" not in mistake and "; " in mistake for mistake in mistakes)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_each_mistake_is_one_line_with_place_value_and_fix(
     ],
 )
 def test_each_mistake_of_an_archive_is_one_line(tmp_path: Path, name: str, value: object, line: str) -> None:
-    """value: of the array; None: it is missing; a text: it has that name."""
+    """value: the array; None: no array; a text: the array's name instead."""
     arrays = {
         "edges": [[0, 1], [2, 3]], "features": [[1.0], [2.0], [3.0], [0.0]], "labels": [0, 1, 0, 1],
         "clients": [0, 0, 1, 1], "train": [True, False, True, False], "test": [False, True, False, True],
@@ -217,7 +217,7 @@ def test_many_mistakes_of_a_kind_are_counted(villages: Path) -> None:
     assert mistakes[-1].endswith("(and 29 more of the kind)")
 
 
-def test_one_who_wants_the_content_hears_the_first_mistake_and_how_many_more(villages: Path) -> None:
+def test_content_error_has_the_first_mistake_and_the_count(villages: Path) -> None:
     (villages / "edges.csv").write_text("source,target\nann,zoe\n")
     with pytest.raises(UserError, match=r"edges\.csv:2: node 'zoe' is not in nodes\.csv; [^(]*$"):
         content_of(villages)
@@ -226,7 +226,7 @@ def test_one_who_wants_the_content_hears_the_first_mistake_and_how_many_more(vil
         content_of(villages)
 
 
-def test_run_tells_every_mistake_and_runs_nothing(villages: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_lists_all_mistakes_and_runs_nothing(villages: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (villages / "edges.csv").write_text("source,target\nann,zoe\nyan,ann\n")
     assert main(["run", "--data", "villages", "-m", "fedavg"]) == 2
     lines = capsys.readouterr().err.splitlines()
@@ -238,22 +238,22 @@ def test_run_tells_every_mistake_and_runs_nothing(villages: Path, capsys: pytest
     assert not Path("results").exists()
 
 
-def test_a_folder_or_name_that_is_none_is_said(villages: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_folders_and_names_are_reported(villages: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (villages.parent / "empty").mkdir()
     (villages.parent / "a b").mkdir()
-    for folder, told in (
+    for folder, message in (
         ("nowhere", "no folder 'nowhere'"),
         ("a b", "cannot name a dataset"),
         ("empty", "neither nodes"),
     ):
         assert main(["run", "--data", folder, "-m", "fedavg"]) == 2
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     announce(villages)
     with pytest.raises(UserError, match="unknown dataset 'own:village'; did you mean 'own:villages'"):
         DATASETS.build("own:village")
 
 
-def test_an_edited_folder_is_another_cell_and_is_not_mistaken_for_the_old(villages: Path) -> None:
+def test_an_edited_folder_is_another_cell(villages: Path) -> None:
     name = announce(villages)
     before = DATASETS.build(name)
     cells = [cell for _, cell in select(Request(datasets=(name,), methods=("fedavg",), seeds=(0,)))]
@@ -265,7 +265,7 @@ def test_an_edited_folder_is_another_cell_and_is_not_mistaken_for_the_old(villag
         before.load()
 
 
-def test_own_data_are_never_filed_under_a_board(villages: Path) -> None:
+def test_own_data_are_not_part_of_a_board(villages: Path) -> None:
     cells = select(Request(suites=("leaderboard",), datasets=("cora", announce(villages)), methods=("fedavg",)))
     filed = {(suite, cell.dataset.name) for suite, cell in cells}
     assert ("leaderboard", "own:villages") not in filed
@@ -316,7 +316,7 @@ def test_each_word_for_no_label_makes_no_class(villages: Path, word: str) -> Non
 
 
 @pytest.mark.parametrize("word", ["NA", "N/A", "<NA>", "none", "Null", "?", "-", "unlabeled"])
-def test_a_word_for_missing_is_no_label_among_numbers_and_a_noted_class_among_words(villages: Path, word: str) -> None:
+def test_words_for_missing_labels_depend_on_the_other_labels(villages: Path, word: str) -> None:
     text = (villages / "nodes.csv").read_text()
     text = text.replace("ida,farmer,west,test", f"ida,{word},west,")
     (villages / "nodes.csv").write_text(text)
@@ -341,7 +341,7 @@ def test_a_word_for_missing_is_no_label_among_numbers_and_a_noted_class_among_wo
         ("Label", "nodes.csv:1: column 'Label': is it 'label'?"),
     ],
 )
-def test_a_column_that_would_give_away_split_or_label_is_no_feature(villages: Path, header: str, line: str) -> None:
+def test_columns_that_leak_split_or_label_are_refused(villages: Path, header: str, line: str) -> None:
     text = (villages / "nodes.csv").read_text().splitlines()
     lines = [f"{text[0]},{header}", *(f"{each},{i % 2}" for i, each in enumerate(text[1:]))]
     (villages / "nodes.csv").write_text("\n".join(lines))
@@ -404,7 +404,7 @@ def test_parts_that_are_no_csr_matrix_are_named(tmp_path: Path, part: str, chang
     arrays = {"edges": np.array([[0, 1]]), "labels": np.array([0, 1, 0, 1])}
     np.savez(tmp_path / "graph.npz", **arrays, **{f"features_{name}": value for name, value in parts.items()})
     assert content_of(tmp_path)["feat_indices"].tolist() == [0, 2, 1, 2]
-    parts[part] = change(parts[part])  # type: ignore[operator]
+    parts[part] = change(parts[part])
     np.savez(tmp_path / "graph.npz", **arrays, **{f"features_{name}": value for name, value in parts.items()})
     content, mistakes = read(tmp_path)
     assert content is None
@@ -412,14 +412,14 @@ def test_parts_that_are_no_csr_matrix_are_named(tmp_path: Path, part: str, chang
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
-def test_another_encoding_is_named_with_its_cure(villages: Path, encoding: str) -> None:
+def test_another_encoding_is_named_with_its_fix(villages: Path, encoding: str) -> None:
     path = villages / "nodes.csv"
     path.write_bytes(path.read_text().replace("ann", "änn").encode(encoding))
     assert len(read(villages)[1]) == 1
     assert re.fullmatch(r"nodes\.csv: byte 0x.. at \d+ is not UTF-8; save .*UTF-8", read(villages)[1][0])
 
 
-def test_lines_without_a_word_are_left_out(villages: Path) -> None:
+def test_empty_lines_are_ignored(villages: Path) -> None:
     before = content_of(villages)
     for path in (villages / "nodes.csv", villages / "edges.csv"):
         path.write_text(path.read_text().replace("\n", "\n\n") + "\n  \n,,\n")
@@ -476,29 +476,29 @@ def test_louvain_needs_edges(villages: Path) -> None:
     ("one", "other"),
     [("farmer", "Farmer"), ("farmer", "farmer\u200b"), ("b\u00fc", "bu\u0308"), ("1", "01"), ("1", "1e0"), ("0", "-0")],
 )
-def test_classes_that_are_written_almost_alike_are_noted(villages: Path, one: str, other: str) -> None:
+def test_almost_equal_class_names_are_noted(villages: Path, one: str, other: str) -> None:
     text = (villages / "nodes.csv").read_text().replace("fisher", "2" if one.isdigit() else "fisher")
     text = text.replace("farmer", one).replace(f"ida,{one}", f"ida,{other}")
     (villages / "nodes.csv").write_text(text)
     content, mistakes = read(villages)
     assert content is not None and content["label"].max() == 2  # as it is written
-    said = [note for note in mistakes.notes if "are different classes; write them alike if they are one" in note]
-    assert len(said) == 1 and ascii(one) in said[0] and ascii(other) in said[0]
+    notes = [note for note in mistakes.notes if "are different classes; write them alike if they are one" in note]
+    assert len(notes) == 1 and ascii(one) in notes[0] and ascii(other) in notes[0]
 
 
 @pytest.mark.parametrize("what", ["label", "split"])
-def test_a_feature_that_tells_label_or_split_is_noted(villages: Path, what: str) -> None:
+def test_features_that_leak_label_or_split_are_noted(villages: Path, what: str) -> None:
     path = villages / "nodes.csv"
     assert not [note for note in read(villages)[1].notes if "follows from" in note]
     header, *lines = path.read_text().splitlines()
     column = header.split(",").index(what)
     codes = {"farmer": 7, "fisher": 3, "train": 0, "val": 1, "test": 1}
-    told = [f"{header},outcome", *(f"{line},{codes[line.split(',')[column]]}" for line in lines)]
-    path.write_text("\n".join(told))
-    said = [note for note in read(villages)[1].notes if "follows from" in note]
+    table = [f"{header},outcome", *(f"{line},{codes[line.split(',')[column]]}" for line in lines)]
+    path.write_text("\n".join(table))
+    notes = [note for note in read(villages)[1].notes if "follows from" in note]
     fix = f"remove it if it was made from the {what}"
-    assert said == [f"nodes.csv: feature 'outcome' follows from the {what} at every node that has one; {fix}"]
-    path.write_text("\n".join([*told[:-1], told[-1][:-1] + "9"]))  # one node departs
+    assert notes == [f"nodes.csv: feature 'outcome' follows from the {what} at every node that has one; {fix}"]
+    path.write_text("\n".join([*table[:-1], table[-1][:-1] + "9"]))  # one node departs
     assert not [note for note in read(villages)[1].notes if "follows from" in note]
 
 
@@ -511,7 +511,7 @@ def test_a_file_that_is_no_text_is_named(villages: Path, start: bytes, kind: str
 
 
 def test_files_of_other_names_and_links_to_nothing(villages: Path) -> None:
-    (villages / ".#nodes.csv").symlink_to("user@host.123")  # what an editor leaves while a file is open
+    (villages / ".#nodes.csv").symlink_to("user@host.123")  # lock file of an editor
     assert announce(villages) == "own:villages"
     (villages / "nodes.csv").rename(villages / "Nodes.csv")
     assert "but .#nodes.csv, Nodes.csv, edges.csv; put either" in read(villages)[1][0]

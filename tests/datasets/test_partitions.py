@@ -1,4 +1,4 @@
-"""Partitions against hand counts, slow references and the properties that they promise."""
+"""Partitions against hand counts, slow references and their properties."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def csbm() -> NodeData:
 
 
 def cliques(count: int, size: int) -> NodeData:
-    """Cliques in a ring, neighbours joined by one edge."""
+    """A ring of cliques, joined by one edge each."""
     edges = []
     for clique in range(count):
         members = range(clique * size, (clique + 1) * size)
@@ -69,7 +69,7 @@ CASES = [
 
 
 def test_metis_does_not_depend_on_the_order_of_edges(csbm: NodeData) -> None:
-    """DGL's threads may order them as they like: the same graph with its edges shuffled has the same parts."""
+    """Shuffled edges, as from DGL's threads, give the same parts."""
     spec, partitions = PARTITIONS.build("metis"), set()
     for seed in range(5):
         order = torch.from_numpy(np.random.default_rng(seed).permutation(csbm.graph.num_edges()))
@@ -83,7 +83,7 @@ def test_metis_does_not_depend_on_the_order_of_edges(csbm: NodeData) -> None:
 def test_louvain_by_size_does_not_depend_on_how_the_library_numbers_communities(
     dealing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Six communities of equal size, numbered in many ways: the library's order decides who gets which, ours not."""
+    """Six equal communities, numbered in many ways: only the order by size gives the same parts."""
     data, by_ordering = cliques(6, 5), {}
     true = np.repeat(np.arange(6), 5)
     for ordering in ("library", "size"):
@@ -108,7 +108,7 @@ def test_louvain_by_size_takes_the_smallest_node_of_equal_communities(monkeypatc
 
 
 @pytest.mark.parametrize(("name", "params", "clients"), CASES)
-def test_pure_seeded_sorted_and_nobody_is_empty(
+def test_parts_are_deterministic_sorted_and_not_empty(
     name: str, params: dict[str, object], clients: int, csbm: NodeData
 ) -> None:
     spec = PARTITIONS.build(name, params)
@@ -163,7 +163,7 @@ def test_a_larger_resolution_makes_more_communities_as_in_networkx() -> None:
     ours, theirs = [], []
     for resolution in (0.2, 1.0, 6.0):
         spec = PARTITIONS.build("louvain", {"resolution": resolution})
-        ours.append(len(spec.communities(data, np.random.default_rng(0))))  # type: ignore[attr-defined]
+        ours.append(len(spec.communities(data, np.random.default_rng(0))))
         theirs.append(len(nx.community.louvain_communities(graph, resolution=resolution, seed=0)))
     assert ours[0] < ours[1] < ours[2]
     assert theirs[0] < theirs[1] < theirs[2]
@@ -176,7 +176,7 @@ def test_too_few_communities_to_deal_whole() -> None:
 
 
 def deal_slowly(communities: list[list[int]], clients: int, delta: int) -> list[list[int]] | None:
-    """The published rule as described: cut, sort, walk round; None where that walk would never end."""
+    """The published rule: cut, sort, assign in turn. None if it would never end."""
     fair = sum(len(community) for community in communities) // clients
     pieces = []
     for community in communities:
@@ -221,7 +221,7 @@ def test_balanced_dealing_is_the_published_rule_and_always_ends(sizes: list[int]
             assert [part.tolist() for part in parts] == expected
 
 
-def test_a_piece_that_fits_nobody_goes_to_the_smallest_client() -> None:
+def test_a_piece_that_fits_no_client_goes_to_the_smallest() -> None:
     sizes = [9, 9, 9, 1, 1, 1, 9]  # 3 clients, 13 each; delta 0: after three nines no client takes the fourth
     assert deal_slowly(communities_of(sizes), 3, 0) is None
     parts = deal_balanced([np.array(community) for community in communities_of(sizes)], 3, 0)
@@ -250,7 +250,7 @@ def test_metis_balances_and_cuts_less_than_chance(capfd: pytest.CaptureFixture[s
 
 
 def fedpub_slowly(owner: list[int], communities: int, draw: Callable[[list[int], int], list[int]]) -> list[list[int]]:
-    """The paper's rule, node by node: five clients a community, each with a half of it. owner: of each node."""
+    """The paper's rule node by node: five clients per community, each with half of it."""
     clients = []
     for community in range(communities):
         members = [node for node, number in enumerate(owner) if number == community]
@@ -272,8 +272,8 @@ def test_metis_overlap_is_fed_pubs_rule(clients: int, csbm: NodeData) -> None:
     assert [part.tolist() for part in actual] == expected
 
 
-def test_metis_overlap_shares_as_chance_says() -> None:
-    """Of a part's nodes 1/2^5 are at no client and 1/2^5 at all of its five; other parts share none."""
+def test_metis_overlap_has_the_expected_shares() -> None:
+    """1/2^5 of a part's nodes are at no client and 1/2^5 at all five; different parts share no node."""
     data = load("csbm", nodes=4000, degree=6.0)
     parts = [set(part.tolist()) for part in PARTITIONS.build("metis-overlap")(data, 10, 0)]
     one, other = parts[:5], parts[5:]
@@ -296,7 +296,7 @@ def common(parts: list[np.ndarray]) -> set[int]:
     return set.intersection(*(set(part.tolist()) for part in parts))
 
 
-def test_independent_samples_overlap_as_the_product_says() -> None:
+def test_independent_samples_have_the_expected_overlap() -> None:
     data = load("csbm", nodes=20000, degree=0.0)
     parts = PARTITIONS.build("random-overlap")(data, 6, 0)
     assert [len(part) for part in parts] == [6000, 8000, 10000, 10000, 12000, 14000]
@@ -321,7 +321,7 @@ def test_the_overlap_is_exactly_what_was_asked_for(
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(2, 5), st.integers(1, 12), st.integers(0, 2**32 - 1), st.data())
-def test_breaking_common_nodes_works_whenever_it_can(clients: int, nodes: int, seed: int, data: st.DataObject) -> None:
+def test_break_common_works_if_possible(clients: int, nodes: int, seed: int, data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(0, nodes), min_size=clients, max_size=clients))
     if sum(sizes) > (clients - 1) * nodes:
         return
@@ -397,7 +397,9 @@ def test_every_seed_is_another_louvain(csbm: NodeData, monkeypatch: pytest.Monke
     given = []
     plain = SknetLouvain.__init__
     monkeypatch.setattr(
-        SknetLouvain, "__init__", lambda self, **said: (given.append(said["random_state"]), plain(self, **said))[1]
+        SknetLouvain,
+        "__init__",
+        lambda self, **options: (given.append(options["random_state"]), plain(self, **options))[1],
     )
     for seed in range(20):
         PARTITIONS.build("louvain").communities(csbm, np.random.default_rng(seed))
@@ -420,7 +422,7 @@ def test_parts_that_are_not_as_asked_are_refused(
     deal: Callable[[int, int], list[np.ndarray]], line: str, csbm: NodeData
 ) -> None:
     class Odd(PartitionSpec):
-        """Not as a partition must be."""
+        """An invalid partition."""
 
         name = "odd"
 
@@ -445,7 +447,7 @@ def test_each_stored_order_is_a_permutation() -> None:
 
 
 @pytest.mark.parametrize("dealt", [None, np.zeros(6, dtype=int), {0: np.arange(6)}, 3])
-def test_what_is_no_list_of_ids_is_named(dealt: object, csbm: NodeData) -> None:
+def test_deal_must_return_a_list_of_ids(dealt: object, csbm: NodeData) -> None:
     class Odd(PartitionSpec):
         name = "odd"
 

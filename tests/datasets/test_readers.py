@@ -1,4 +1,4 @@
-"""Every reader on files in its real format, against the data that the files were written from."""
+"""Readers on files in their real formats, against the original data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Put = Callable[[Path, dict[str, bytes]], dict[str, Path]]
 
 
 @pytest.fixture
-def registered(papers, monkeypatch):  # type: ignore[no-untyped-def]
+def registered(papers, monkeypatch):
     """The toy Planetoid files, with their hashes registered."""
     files = papers.planetoid()
     for name, data in files.items():
@@ -31,7 +31,7 @@ def registered(papers, monkeypatch):  # type: ignore[no-untyped-def]
     return files
 
 
-def test_planetoid_gives_back_the_papers(papers, registered, put: Put, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_planetoid_returns_the_papers(papers, registered, put: Put, tmp_path: Path) -> None:
     read = graph_files.read_planetoid(put(tmp_path, registered))
     assert [tuple(edge) for edge in read["edges"]] == papers.edges
     np.testing.assert_array_equal(content.features(read).toarray(), papers.feat)
@@ -41,7 +41,7 @@ def test_planetoid_gives_back_the_papers(papers, registered, put: Put, tmp_path:
     np.testing.assert_array_equal(read["split_test"], np.arange(700, 1700))
 
 
-def test_nodes_that_the_test_index_skips_are_empty(papers, put: Put, tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_nodes_that_the_test_index_skips_are_empty(papers, put: Put, tmp_path: Path, monkeypatch) -> None:
     skipped = 1650
     papers.test = papers.test[papers.test != skipped]
     papers.edges = [edge for edge in papers.edges if skipped not in edge]
@@ -63,7 +63,7 @@ def _pickle(value: object) -> bytes:
     return pickle.dumps(value, protocol=4)
 
 
-def test_the_older_text_files_give_the_same_content(papers, registered, put: Put, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_the_older_text_files_give_the_same_content(papers, registered, put: Put, tmp_path: Path) -> None:
     order = np.random.default_rng(1).permutation(len(papers.label))
     text = put(tmp_path / "text", papers.linqs(order, graph_files.CORA_CLASSES))
     one = graph_files.read_linqs_cora(text, order)
@@ -78,7 +78,7 @@ def test_the_shipped_order_is_a_permutation() -> None:
     np.testing.assert_array_equal(np.sort(order), np.arange(2708))
 
 
-def test_a_changed_pickle_is_refused_before_it_is_opened(registered, put: Put, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_changed_pickle_is_refused_before_it_is_opened(registered, put: Put, tmp_path: Path) -> None:
     paths = put(tmp_path, registered)
     paths["ind.cora.graph"].write_bytes(_evil(tmp_path / "ran"))
     with pytest.raises(UserError, match=r"ind\.cora\.graph is truncated or tampered with"):
@@ -104,12 +104,12 @@ def test_only_arrays_unpickle(value: object) -> None:
         graph_files.loads(pickle.dumps(value))
 
 
-def test_a_pickle_that_runs_code_does_not(tmp_path: Path) -> None:
+def test_pickles_cannot_run_code(tmp_path: Path) -> None:
     with pytest.raises(pickle.UnpicklingError):
         graph_files.loads(_evil(tmp_path / "ran"))
     assert not (tmp_path / "ran").exists()
     pickle.loads(_evil(tmp_path / "ran"))
-    assert (tmp_path / "ran").exists()  # so the guard above is what prevented it
+    assert (tmp_path / "ran").exists()  # without the guard it runs
 
 
 def _csr(matrix: sp.csr_matrix, name: str) -> dict[str, np.ndarray]:
@@ -123,7 +123,7 @@ def _csr(matrix: sp.csr_matrix, name: str) -> dict[str, np.ndarray]:
 
 def _npz(**arrays: object) -> bytes:
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
+    np.savez(buffer, **arrays)
     return buffer.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""The real datasets against counts from the literature; only where FGLBENCH_MIRROR names a folder that has them."""
+"""The real datasets against counts from the literature, if FGLBENCH_MIRROR is set."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_the_assays_of_tox21_are_clients_scored_by_roc_auc() -> None:
 
 
 def test_fedstars_group_of_sets_has_the_features_of_its_code() -> None:
-    """Node labels (of ENZYMES 3, without its 18 attributes), attributes of Letter, the degree in IMDB."""
+    """Node labels of ENZYMES (3, without its 18 attributes), attributes of Letter, degrees of IMDB."""
     data = load("domains:enzymes+letter-low+imdb-binary", features="first")
     assert isinstance(data, GraphSetData)
     assert data.spaces == ((3, 6), (2, 15), (65, 2))  # degrees from 64 on share a column
@@ -163,7 +163,7 @@ def test_ten_published_splits(name: str) -> None:
     ("suite", "name"), [("leaderboard", "cora"), ("fgssl-table1", "citeseer"), ("fedomd-table4", "amazon-photo")]
 )
 def test_the_clients_are_the_registered_ones_on_every_processor(suite: str, name: str) -> None:
-    """Louvain with more than 256 communities, most of equal size: NumPy's own sort orders those by the processor."""
+    """Louvain with over 256 communities, mostly of equal size: NumPy's order of those depends on the processor."""
     cells = {cell.federation_key: cell for cell in load_suite(suite).cells() if cell.dataset.name == name}
     registered = [cell for cell in cells.values() if registered_hash(cell) is not None and cell.seed < 3]
     assert len(registered) >= 3

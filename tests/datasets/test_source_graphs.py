@@ -1,4 +1,4 @@
-"""Datasets of several sources and sets side by side: each a client, by hand."""
+"""Datasets with one client per source or set, by hand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fglbench.registry import UserError
 
 Put = Callable[[Path, dict[str, bytes]], dict[str, Path]]
 HEAD = "id,days,mature,views,partner,new_id\n"
-TWITCH = {  # three users of DE, two of FR, the last of whom occurs twice
+TWITCH = {  # three users of DE, two of FR, the last one twice
     "DE_edges.csv": "from,to\n0,2\n2,0\n1,1\n",
     "DE_features.json": json.dumps({"2": [5, 3169, 5], "0": [0], "1": []}),
     "DE_target.csv": HEAD + "9,1,True,70,False,2\n8,1,False,50,True,0\n7,1,True,60,False,1\n",
@@ -92,7 +92,7 @@ def test_a_page_of_an_unknown_type_is_refused(put: Put, tmp_path: Path) -> None:
 
 
 def matlab(network: np.ndarray, attrb: np.ndarray, group: np.ndarray) -> bytes:
-    """As upstream: the links sparse, the rest dense bytes."""
+    """The upstream format: sparse links, the rest dense bytes."""
     file = io.BytesIO()
     arrays = {"network": sp.csc_matrix(network.astype(float)), "attrb": attrb, "group": group}
     scipy.io.savemat(
@@ -139,7 +139,7 @@ def two_sources() -> NodeData:
     return NodeData("toy", graph, torch.eye(5), torch.tensor([0, 1, 0, 1, 0]), 2, "", "generated", owner=owner)
 
 
-def test_each_source_is_a_client_whatever_the_seed(two_sources: NodeData) -> None:
+def test_each_source_is_a_client_for_any_seed(two_sources: NodeData) -> None:
     for seed in range(3):
         parts = PARTITIONS.build("source")(two_sources, 2, seed)
         assert [part.tolist() for part in parts] == [[0, 1, 2], [3, 4]]
@@ -167,7 +167,7 @@ def test_a_mirror_of_the_sources_becomes_a_federation(put: Put, mirror: Path, mo
     assert isinstance(data, NodeData)
     split = SPLITS.build("ratio", {"train": 0.5, "val": 0.0, "test": 0.5, "strategy": "random"})
     federation = build_federation(data, PARTITIONS.build("source"), split, 2, 0)
-    assert [client.graph.num_nodes() for client in federation.clients] == [3, 2]  # type: ignore[union-attr]
+    assert [client.graph.num_nodes() for client in federation.clients] == [3, 2]
     assert federation.scored_by == "roc_auc" and federation.num_features == 3170
 
 
@@ -189,11 +189,11 @@ def toy(name: str, count: int, width: int, classes: int) -> type[GraphSetSpec]:
 @pytest.fixture
 def sets(registries: None) -> str:
     for name, *sizes in (("toy-a", 8, 3, 2), ("toy-b", 12, 5, 4)):
-        DATASETS.register(name)(toy(name, *sizes))  # type: ignore[arg-type]
+        DATASETS.register(name)(toy(name, *sizes))
     return "domains:toy-a+toy-b"
 
 
-def test_each_set_keeps_its_own(sets: str) -> None:
+def test_each_set_keeps_its_features_and_classes(sets: str) -> None:
     data = DATASETS.build(sets).load()
     assert isinstance(data, GraphSetData)
     assert data.spaces == ((3, 2), (5, 4)) and data.num_classes == 4 and data.name == sets
@@ -204,8 +204,8 @@ def test_each_set_keeps_its_own(sets: str) -> None:
     assert data.fingerprint != DATASETS.build("domains:toy-b+toy-a").load().fingerprint
     federation = build_federation(data, PARTITIONS.build("own"), SPLITS.build("ratio", RATIO), 2, 0)
     assert federation.domains and federation.task == "graph-classification" and federation.num_features == 5
-    assert [client.classes for client in federation.clients] == [2, 4]  # type: ignore[union-attr]
-    assert [len(client.graphs) for client in federation.clients] == [8, 12]  # type: ignore[union-attr]
+    assert [client.classes for client in federation.clients] == [2, 4]
+    assert [len(client.graphs) for client in federation.clients] == [8, 12]
 
 
 def test_a_federation_of_sets_is_scored_by_roc_auc_where_all_are(sets: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +237,7 @@ def test_a_class_of_the_name_can_be_sent_to_another_process(sets: str) -> None:
         ("domains:toy-a+nothing", "unknown dataset 'nothing'"),
     ],
 )
-def test_names_that_are_none(name: str, words: str, sets: str) -> None:
+def test_invalid_set_names(name: str, words: str, sets: str) -> None:
     with pytest.raises(UserError, match=words):
         DATASETS.build(name)
 

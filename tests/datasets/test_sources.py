@@ -1,4 +1,4 @@
-"""Where data comes from, in which order, and what happens when it is missing, cut short or changed."""
+"""Sources of data: their order, and missing, truncated or changed data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DIGEST = contents.fingerprint(CONTENT)
 
 @dataclass
 class Stub:
-    """A route that gives `result`, or raises it."""
+    """A route that returns or raises `result`."""
 
     kind: ClassVar[str] = "upstream"
     result: Content | Exception
@@ -59,7 +59,7 @@ def test_the_first_source_that_has_the_data_fills_the_cache(cache: Path) -> None
     assert [path.name for path in (cache / "datasets").glob("*.npz*") if path.suffix != ".lock"] == ["toy.npz"]
 
 
-def test_nothing_can_be_reached() -> None:
+def test_unavailable_sources_are_one_error() -> None:
     routes = [Stub(Unavailable("no mirror")), Stub(Unavailable("host is down"))]
     with pytest.raises(UserError) as error:
         obtain("toy", routes, DIGEST)
@@ -111,7 +111,7 @@ def test_an_unwritable_cache_is_only_a_warning(
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(file, **_: object) -> None:  # type: ignore[no-untyped-def]
+    def full(file, **_: object) -> None:
         file.write(b"half of it")
         raise OSError(28, "No space left on device")
 
@@ -123,7 +123,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
     assert not cache_file("toy").exists()
 
 
-def test_two_at_once_fetch_once() -> None:
+def test_concurrent_threads_fetch_once() -> None:
     gate = threading.Barrier(2)
     slow = Stub(CONTENT)
     kinds = []
@@ -145,7 +145,7 @@ def _read_edges(files: dict[str, Path]) -> Content:
     return contents.node_content(np.loadtxt(files["edges.txt"], dtype=int), np.array([0, 1, 0]), np.eye(3))
 
 
-def test_mirror_says_what_it_lacks(mirror: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_mirror_names_missing_files(mirror: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     route = Mirror({"edges.txt": "toy/edges.txt"}, _read_edges)
     with pytest.raises(Unavailable, match=r"edges\.txt does not exist"):
         route.content(tmp_path)
@@ -158,7 +158,7 @@ def test_mirror_says_what_it_lacks(mirror: Path, monkeypatch: pytest.MonkeyPatch
 
 
 class Index:
-    """A package index that has one wheel; replaces `pip download`."""
+    """A package index with one wheel; replaces `pip download`."""
 
     def __init__(self, path: Path, members: dict[str, bytes]) -> None:
         self.wheel = path / "pkg-1.0-cp310-cp310-any.whl"
@@ -178,7 +178,7 @@ class Index:
 def _wheel(index: Index, **changes: object) -> Wheel:
     fields = {"package": "pkg", "version": "1.0", "python": "3.10", "platform": "any", "sha256": index.sha256}
     files = {"edges.txt": "pkg/data/edges.txt"}
-    return Wheel(**{**fields, "files": files, "read": _read_edges, **changes})  # type: ignore[arg-type]
+    return Wheel(**{**fields, "files": files, "read": _read_edges, **changes})
 
 
 def test_package_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_pip_that_fails_is_unavailable(
 
 
 def test_download_from_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()  # the real pooch, against a server of our own
+    monkeypatch.undo()  # the real pooch, against a local server
     monkeypatch.setenv("FGLBENCH_CACHE", str(tmp_path / "cache"))
     (tmp_path / "www").mkdir()
     (tmp_path / "www" / "edges.txt").write_text("0 1\n2 1\n")
@@ -244,7 +244,7 @@ def test_download_from_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert pooch.get_logger().level == logging.WARNING
 
 
-def test_mirror_and_package_index_give_the_same_cora(  # type: ignore[no-untyped-def]
+def test_mirror_and_package_index_give_the_same_cora(
     papers, put: Put, mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = papers.planetoid()

@@ -20,12 +20,12 @@ EMPTY = np.empty((0, 2), dtype=np.int64)
 
 
 def labelled(counts: tuple[int, ...], unlabelled: int = 0, fixed: dict[str, torch.Tensor] | None = None) -> NodeData:
-    """A graph without edges with `counts` nodes of each class, shuffled, and some without label."""
+    """A graph without edges, with `counts` nodes per class, shuffled, and some without label."""
     label = np.concatenate([np.repeat(np.arange(len(counts)), counts), np.full(unlabelled, -1)])
     label = np.random.default_rng(0).permutation(label).astype(np.int64)
     graph = bidirected(EMPTY, len(label))
     feat = torch.zeros(len(label), 1)
-    return NodeData("toy", graph, feat, torch.from_numpy(label), len(counts), "toy", "generated", fixed)  # type: ignore[arg-type]
+    return NodeData("toy", graph, feat, torch.from_numpy(label), len(counts), "toy", "generated", fixed)
 
 
 def halves(data: NodeData) -> list[np.ndarray]:
@@ -48,7 +48,7 @@ NODE_SPLITS += [("ratio", {"scope": "global"}), ("ratio", {"strategy": "quota"})
 
 
 @pytest.mark.parametrize(("name", "params"), NODE_SPLITS)
-def test_pure_seeded_and_masks_restrict_the_whole(name: str, params: dict[str, object]) -> None:
+def test_splits_are_deterministic_and_masks_restrict_the_whole(name: str, params: dict[str, object]) -> None:
     data = labelled((40, 25, 60), unlabelled=9)
     parts = halves(data)
     spec = SPLITS.build(name, params)
@@ -108,7 +108,7 @@ def test_ratio_floors_each_class_as_openfgl(scope: str) -> None:
         for c in range(4):
             n = int((label == c).sum())
             here = role[ids][label == c]
-            first, second = n * 2 // 10, n * 6 // 10  # in whole numbers: no rounding to argue about
+            first, second = n * 2 // 10, n * 6 // 10  # integers avoid rounding
             assert [(here == code).sum() for code in (TRAIN, VAL, TEST)] == [first, second - first, n - second]
 
 
@@ -154,7 +154,7 @@ def test_least_training_nodes() -> None:
         none(data, parts, 0)
     result = some(data, parts, 0)
     assert [int(masks["train"].sum()) for masks in result.clients] == [3, 3, 3]
-    assert [int(masks["val"].sum()) for masks in result.clients] == [4, 4, 4]  # unused nodes were there to be taken
+    assert [int(masks["val"].sum()) for masks in result.clients] == [4, 4, 4]  # training takes unused nodes
     every = SPLITS.build("ratio", {"train": 0.2, "val": 0.4, "test": 0.4, "min_train": 99})(data, parts, 0)
     assert (every.role == TRAIN).all()
 
@@ -176,7 +176,7 @@ def test_overlapping_clients_agree(strategy: str) -> None:
     assert all(int(masks["train"].sum()) >= 6 for masks in result.clients)
 
 
-def test_a_role_that_another_client_gave_counts() -> None:
+def test_roles_from_other_clients_count() -> None:
     data = labelled((50, 50))
     held = np.arange(60)
     spec = SPLITS.build("ratio", {"train": 0.2, "val": 0.2, "test": 0.2})
@@ -186,7 +186,7 @@ def test_a_role_that_another_client_gave_counts() -> None:
         assert int(twice.whole[part].sum()) == int(mask.sum())
 
 
-def test_who_holds_more_training_nodes_than_its_share_by_others_gets_no_other() -> None:
+def test_clients_with_enough_training_nodes_get_no_more() -> None:
     data, spec = labelled((10,)), SPLITS.build("ratio", {"train": 0.5, "val": 0.25, "test": 0.25, "min_train": 0})
     one, other = np.arange(4), np.arange(4, 8)
     train = spec(data, [one, other], 0).whole["train"].nonzero().squeeze(1).numpy()
@@ -234,7 +234,7 @@ def test_a_split_that_is_not_sound_is_refused() -> None:
     bare = replace(data, label=torch.where(torch.arange(10) == 4, -1, data.label))
 
     class Odd(Ratio):
-        """Roles as they are given."""
+        """Returns given roles."""
 
         name = "odd"
         given: ClassVar[np.ndarray]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,7 +18,8 @@ from fglbench.methods import METHODS, adafgl
 from fglbench.methods.adafgl import AdaFGL, Topology, signed_propagation
 from fglbench.methods.fedgta import propagate_labels
 
-Make = Callable[..., Federation]
+from .rounds import Make
+
 D, H, C = 12, 8, 3
 
 

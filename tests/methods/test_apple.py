@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
 
-from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 
-Make = Callable[..., Federation]
+from .rounds import Make, start
+
 PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
 
 
-def test_one_step_with_equal_relationships_is_fedavg_at_a_smaller_rate(
-    federation: Make, start: Callable[..., Any]
-) -> None:
+def test_one_step_with_equal_relationships_is_fedavg_at_a_smaller_rate(federation: Make) -> None:
     """theta_i moves by lr p_ii grad L_i, and personal models mix them by p_i: lr / K times the mean gradient."""
     world, training = federation((13, 7, 10)), {**PLAIN, "local_epochs": 1, "weighting": "uniform"}
     mine = start(world, "apple", {"rate": 0.0}, **training, lr=0.3)
@@ -31,7 +28,7 @@ def test_one_step_with_equal_relationships_is_fedavg_at_a_smaller_rate(
 
 
 @pytest.mark.parametrize("schedule", ["exponential", "cosine"])
-def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any], schedule: str) -> None:
+def test_rounds_equal_slow_loops(federation: Make, schedule: str) -> None:
     """Three of nine rounds per client: relationships and their regularisation by autograd through the mixture."""
     world, lr, rate, mu = federation((13, 7, 10)), 0.5, 0.2, 0.7
     params = {"rate": rate, "mu": mu, "last": 0.3, "schedule": schedule}

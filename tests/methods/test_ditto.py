@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,17 +9,17 @@ import torch
 
 from fglbench.benchmark.engine import TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 
-Make = Callable[..., Federation]
+from .rounds import Make, start
+
 PLAIN: dict[str, Any] = {"kinds": ["gin"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
 WORLDS = [("federation", (13, 7, 10)), ("labelled_sets", (9, 6, 8))]
 
 
 @pytest.mark.parametrize(("kind", "counts"), WORLDS)
 def test_without_regularisation_it_is_fedavg_and_local_training(
-    kind: str, counts: tuple[int, ...], request: pytest.FixtureRequest, start: Callable[..., Any]
+    kind: str, counts: tuple[int, ...], request: pytest.FixtureRequest
 ) -> None:
     world = request.getfixturevalue(kind)(counts)
     both, mean, alone = (
@@ -40,9 +39,7 @@ def test_without_regularisation_it_is_fedavg_and_local_training(
 
 
 @pytest.mark.parametrize(("kind", "counts"), WORLDS)
-def test_a_round_equals_slow_loops(
-    kind: str, counts: tuple[int, ...], request: pytest.FixtureRequest, start: Callable[..., Any]
-) -> None:
+def test_a_round_equals_slow_loops(kind: str, counts: tuple[int, ...], request: pytest.FixtureRequest) -> None:
     """Round 2 per client: FedAvg's steps, then regularised steps of the personal model, SGD by hand."""
     world, rate, lam = request.getfixturevalue(kind)(counts), 0.05, 0.7
     run = start(world, "ditto", {"lam": lam}, **PLAIN, lr=rate)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import dgl
 import dgl.nn
 import numpy as np
@@ -14,10 +12,10 @@ from torch import nn
 from fglbench.benchmark.engine import is_statistic
 from fglbench.benchmark.engine.backbones import Params
 from fglbench.benchmark.engine.graphs.graphsets import GraphStack, neighbours, normalised
-from fglbench.datasets.federation import Federation
 from fglbench.methods.parts.encoders import GCNEncoder, GINEncoder, Head, named
 
-Make = Callable[..., Federation]
+from .rounds import Make
+
 PICKS = [np.array([4, 1]), np.array([], np.int64), np.array([7, 6, 5])]  # the second client is absent
 
 
@@ -62,7 +60,7 @@ def through(convs: nn.ModuleList, norms: nn.ModuleList, graph: dgl.DGLGraph) -> 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_gin_encoder_agrees_with_dgl(training: bool, graph_sets: Make) -> None:
-    graphs, encoder = graph_sets().whole.graphs, GINEncoder(hidden=6, layers=3)  # type: ignore[union-attr]
+    graphs, encoder = graph_sets().whole.graphs, GINEncoder(hidden=6, layers=3)
     batch = GraphStack(graphs).batch(PICKS)
     params = perturbed([encoder.draw(4, torch.Generator().manual_seed(k)) for k in range(3)])
     start = {name: value.clone() for name, value in params.items()}
@@ -101,7 +99,7 @@ def test_gin_encoder_agrees_with_dgl(training: bool, graph_sets: Make) -> None:
 
 
 def test_gcn_encoder_agrees_with_dgl(graph_sets: Make) -> None:
-    graphs, encoder = graph_sets().whole.graphs, GCNEncoder(hidden=6, layers=3)  # type: ignore[union-attr]
+    graphs, encoder = graph_sets().whole.graphs, GCNEncoder(hidden=6, layers=3)
     batch = GraphStack(graphs).batch(PICKS)
     params = perturbed([encoder.draw(4, torch.Generator().manual_seed(k)) for k in range(3)])
     codes = encoder.encode(params, batch, normalised)

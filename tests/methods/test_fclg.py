@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,12 @@ from fglbench.benchmark.engine import is_statistic
 from fglbench.benchmark.engine.backbones import Params
 from fglbench.benchmark.engine.graphs.clustering import GraphClientBatch
 from fglbench.benchmark.engine.graphs.graphsets import GraphBatch, GraphStack, neighbours
-from fglbench.datasets.federation import Federation
 from fglbench.methods.fclg import FCLG, FCLGH, IntraFedAvg, IntraKL, IntraMSE, frozen
 from fglbench.methods.parts.encoders import Codes, GINEncoder
 from fglbench.methods.parts.mutual_information import between_views, to_global_from_previous
 
-Make = Callable[..., Federation]
-Start = Callable[..., Any]
-Final = Callable[..., Params]
+from .rounds import Make, final, start_graphs
+
 H, LAYERS, FEATURES = 4, 2, 4  # of `start_graphs`
 
 
@@ -99,7 +96,7 @@ def test_distillation_losses_are_equations_2_and_3() -> None:
 @pytest.fixture
 def batch(graph_sets: Make) -> GraphBatch:
     """Two graphs of one client, none of the next, three of the last."""
-    graphs = graph_sets().whole.graphs  # type: ignore[union-attr]
+    graphs = graph_sets().whole.graphs
     return GraphStack(graphs).batch([np.array([4, 1]), np.array([], np.int64), np.array([7, 6, 5])])
 
 
@@ -131,7 +128,7 @@ def test_inter_is_averaged_over_graphs_and_in_the_variant_over_nodes(batch: Grap
         assert contrast[1] == 0
 
 
-def test_a_frozen_copy_of_the_current_model_gives_the_current_codes(graph_sets: Make, start_graphs: Start) -> None:
+def test_a_frozen_copy_of_the_current_model_gives_the_current_codes(graph_sets: Make) -> None:
     (clients,) = start_graphs(graph_sets(), "fclg").simulation.client_batches
     assert isinstance(clients, GraphClientBatch)
     next(iter(clients.steps()))
@@ -139,7 +136,7 @@ def test_a_frozen_copy_of_the_current_model_gives_the_current_codes(graph_sets: 
     torch.testing.assert_close(frozen(clients, clients.params).graphs, now.graphs)
 
 
-def test_running_statistics_are_those_of_the_scored_view(graph_sets: Make, start_graphs: Start) -> None:
+def test_running_statistics_are_those_of_the_scored_view(graph_sets: Make) -> None:
     """The first step's statistics are those of the adjacency view, for any diffusion."""
     models = []
     for alpha in (0.2, 0.9):
@@ -156,9 +153,7 @@ OFF = {"fclg": {"inter": 0}, "fclg-h": {"inter": 0}, "intra-kl": {"distillation"
 
 
 @pytest.mark.parametrize(("name", "params"), OFF.items(), ids=list(OFF))
-def test_without_its_second_term_it_is_intra_fedavg(
-    name: str, params: dict[str, Any], graph_sets: Make, final: Final
-) -> None:
+def test_without_its_second_term_it_is_intra_fedavg(name: str, params: dict[str, Any], graph_sets: Make) -> None:
     world = graph_sets()
     plain = final(world, "intra-fedavg")
     assert equal(final(world, name, params), plain)
@@ -166,18 +161,18 @@ def test_without_its_second_term_it_is_intra_fedavg(
 
 
 @pytest.mark.parametrize("name", ["fclg", "fclg-h"])
-def test_with_one_local_epoch_the_inter_term_has_no_effect(name: str, graph_sets: Make, final: Final) -> None:
+def test_with_one_local_epoch_the_inter_term_has_no_effect(name: str, graph_sets: Make) -> None:
     world = graph_sets()
     assert equal(final(world, name, local_epochs=1), final(world, "intra-fedavg", local_epochs=1))
 
 
-def test_the_earlier_model_is_that_of_the_start_of_the_epoch(graph_sets: Make, start_graphs: Start) -> None:
+def test_the_earlier_model_is_that_of_the_start_of_the_epoch(graph_sets: Make) -> None:
     running = start_graphs(graph_sets((5, 3, 4)), "fclg", local_epochs=3)
     (clients,) = running.simulation.client_batches
     method, seen = running.method, []
 
     class Watched(FCLG):
-        def local_loss(self, clients):  # type: ignore[no-untyped-def]
+        def local_loss(self, clients):
             value = {n: v.detach().clone() for n, v in clients.params.items() if not is_statistic(n)}
             seen.append((value, clients.state["previous"]["0.inner.weight"].clone()))
             return super().local_loss(clients)

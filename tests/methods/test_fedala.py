@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from fglbench.datasets.federation import Federation
+from .rounds import Make, start
 
-Make = Callable[..., Federation]
 PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
 RATE = 0.05
 
 
 @pytest.mark.parametrize("threshold", [0.1, 1e-9])
-def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any], threshold: float) -> None:
+def test_rounds_equal_slow_loops(federation: Make, threshold: float) -> None:
     """Three rounds per client: the weights by their rule with autograd, then FedAvg's steps."""
     world, first, eta = federation((13, 7, 10)), 15, 2.0
     params = {"threshold": threshold, "first_steps": first, "eta": eta, "share": 1.0}
@@ -63,7 +61,7 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any], th
     assert moved > 0.01
 
 
-def test_the_sample_is_a_share_of_each_clients_training_nodes(federation: Make, start: Callable[..., Any]) -> None:
+def test_the_sample_is_a_share_of_each_clients_training_nodes(federation: Make) -> None:
     run = start(federation((13, 7, 10)), "fedala", {"share": 0.5})
     (clients,) = run.simulation.client_batches
     rows, owner = run.method._sample(clients), clients.batch.owner

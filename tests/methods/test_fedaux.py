@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,10 +9,10 @@ import torch
 import torch.nn.functional as F
 
 from fglbench.benchmark.engine.batch import collate
-from fglbench.datasets.federation import Federation
 from fglbench.methods.fedaux import smoothed
 
-Make = Callable[..., Federation]
+from .rounds import Make, start
+
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
 
 
@@ -59,7 +58,7 @@ def test_a_wide_kernel_takes_the_clients_mean(federation: Make) -> None:
     torch.testing.assert_close(smoothed(h, torch.ones(3, 5), batch, 1e4), mean)
 
 
-def test_two_rounds_equal_a_slow_loop_over_clients(federation: Make, start: Callable[..., Any]) -> None:
+def test_two_rounds_equal_a_slow_loop_over_clients(federation: Make) -> None:
     """Autograd through the n x n kernel, SGD by hand, the mixture written out."""
     world, lr = federation((13, 7, 10)), 0.2
     plain: dict[str, Any] = {"backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0, "local_epochs": 3}
@@ -91,7 +90,7 @@ def test_two_rounds_equal_a_slow_loop_over_clients(federation: Make, start: Call
             torch.testing.assert_close(run.simulation.server.state["personal"][n][k], value, rtol=1e-5, atol=1e-5)
 
 
-def test_models_are_mixed_by_similarity_of_vectors(federation: Make, start: Callable[..., Any]) -> None:
+def test_models_are_mixed_by_similarity_of_vectors(federation: Make) -> None:
     """Vectors with large angles, unlike those of the first rounds."""
     run = start(federation((13, 7, 10)), "fedaux", {"scale": 3.0}, **GCN)
     source = torch.Generator().manual_seed(2)

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from fglbench.datasets.federation import Federation
+from .rounds import Make, start
 
-Make = Callable[..., Federation]
-Start = Callable[..., Any]
 GCN: dict[str, Any] = {"kinds": ["gcn"], "local_epochs": 2}
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 @pytest.mark.parametrize("sized", [False, True])
 @pytest.mark.parametrize("correction", ["update", "state", "none"])
-def test_three_rounds_equal_the_algorithm(
-    correction: str, sized: bool, participation: float, federation: Make, start: Start
-) -> None:
+def test_three_rounds_equal_the_algorithm(correction: str, sized: bool, participation: float, federation: Make) -> None:
     """Per client: autograd of the whole objective, plain SGD and server means by hand."""
     world, alpha, lr, steps = federation((13, 7, 10, 9)), 0.3, 0.2, 2
     params = {"alpha": alpha, "lr": lr, "correction": correction, "clip": None, "client_size": sized}
-    train = [int(client.graph.ndata["train_mask"].sum()) for client in world.clients]  # type: ignore[union-attr]
+    train = [int(client.graph.ndata["train_mask"].sum()) for client in world.clients]
     s = [4 * n / sum(train) if sized else 1.0 for n in train]  # as the released code's weight_list
     assert not sized or max(s) > 1.2 * min(s)
     options = {**GCN, "weight_decay": 0.0, "backbone": {"dropout": 0.0}}
@@ -68,7 +63,7 @@ def test_three_rounds_equal_the_algorithm(
             torch.testing.assert_close(value, w[n], rtol=1e-4, atol=1e-5)
 
 
-def test_both_corrections_agree_in_the_second_round(federation: Make, start: Start) -> None:
+def test_both_corrections_agree_in_the_second_round(federation: Make) -> None:
     """Before that the states are the last updates."""
     one, two = (start(federation(), "feddc", {"correction": c}, **GCN) for c in ("update", "state"))
     for number in (1, 2):
@@ -79,7 +74,7 @@ def test_both_corrections_agree_in_the_second_round(federation: Make, start: Sta
 
 
 @pytest.mark.parametrize("correction", ["update", "state"])
-def test_it_learns_and_does_not_collapse(correction: str, federation: Make, start: Start) -> None:
+def test_it_learns_and_does_not_collapse(correction: str, federation: Make) -> None:
     """Sixty rounds at a high rate: the training loss of the server's model falls and stays low."""
     params = {"lr": 0.5, "correction": correction}
     game = start(federation((30, 25, 20)), "feddc", params, backbone={"dropout": 0.0}, **GCN)

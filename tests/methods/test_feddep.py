@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +16,9 @@ from fglbench.methods import METHODS
 from fglbench.methods.feddep import DeepTurn, FedDEP, FusedSAGE
 from fglbench.methods.fedsage.turn import Turn
 
-Make = Callable[..., Federation]
+from .formulas import near_of
+from .rounds import Make
+
 Model = dict[str, torch.Tensor]
 SIZES, SEED = (13, 30, 10), 5
 D, H, C, E, P, K = 12, 8, 3, 6, 4, 3
@@ -46,10 +47,6 @@ def begin(world: Federation, until: int = 2, **params: Any) -> Simulation:
     if phase.name == GENERATOR:
         simulation.round(type(phase)(phase.steps[:until], 1, scored=False, everyone=True), 1)
     return simulation
-
-
-def near_of(client: Any) -> list[list[int]]:
-    return [sorted(client.graph.predecessors(v).tolist()) for v in range(client.graph.num_nodes())]
 
 
 def sage(w: Model, name: str, h: list[torch.Tensor], near: list[list[int]]) -> list[torch.Tensor]:
@@ -121,7 +118,7 @@ def test_uploads_equal_slow_loops(federation: Make, monkeypatch: pytest.MonkeyPa
 def turn_of(world: Federation, k: int, **params: Any) -> DeepTurn:
     run = begin(world, until=1, **params)
     (clients,), method = run.client_batches, run.method
-    message = {name: value.expand(3, *value.shape) for name, value in run._message.items()}  # type: ignore[union-attr]
+    message = {name: value.expand(3, *value.shape) for name, value in run._message.items()}
     assert isinstance(method, FedDEP)
     return DeepTurn(method, clients.select([k]), message)
 
@@ -186,15 +183,15 @@ def test_two_rounds_equal_slow_loops(federation: Make) -> None:
         run.round(method.phases(run.server.config)[-1], number)
         trained = []
         for rows, client in zip(mended, world.clients, strict=True):
-            w, train = model, client.graph.ndata["train_mask"]  # type: ignore[union-attr]
+            w, train = model, client.graph.ndata["train_mask"]
             for _ in range(2):
                 w = {n: v.detach().requires_grad_(True) for n, v in w.items()}
                 logits = slow_scores(w, client, rows)
-                loss = F.cross_entropy(logits[train], client.graph.ndata["label"][train])  # type: ignore[union-attr]
+                loss = F.cross_entropy(logits[train], client.graph.ndata["label"][train])
                 grads = torch.autograd.grad(loss, list(w.values()))
                 w = {n: v.detach() - 0.2 * g for (n, v), g in zip(w.items(), grads, strict=True)}
             trained.append(w)
-        model = {n: sum(s / sum(SIZES) * w[n] for s, w in zip(SIZES, trained, strict=True)) for n in model}  # type: ignore[misc]
+        model = {n: sum(s / sum(SIZES) * w[n] for s, w in zip(SIZES, trained, strict=True)) for n in model}
         global_model = method.global_model(run.server)
         assert global_model is not None
         for name, value in model.items():
@@ -205,7 +202,7 @@ def test_two_rounds_equal_slow_loops(federation: Make) -> None:
 
 
 def test_without_its_maps_it_is_graphsage(federation: Make) -> None:
-    batch = collate(list(federation(SIZES).clients))  # type: ignore[arg-type]
+    batch = collate(list(federation(SIZES).clients))
     shared = {"hidden": H, "layers": 3}
     fused = FusedSAGE(width=E, **shared)
     one = fused.init(stream(0, "test"), D, C)
@@ -218,8 +215,8 @@ def test_without_its_maps_it_is_graphsage(federation: Make) -> None:
 def test_exchange_of_one_client_equals_its_local_loss(federation: Make) -> None:
     """With one client, generated embeddings count as in FedSage+'s loss."""
     run = begin(federation((20,)), until=1)
-    message = {name: value.unsqueeze(0) for name, value in run._message.items()}  # type: ignore[union-attr]
-    turn = DeepTurn(run.method, run.client_batches[0].select([0]), message)  # type: ignore[arg-type]
+    message = {name: value.unsqueeze(0) for name, value in run._message.items()}
+    turn = DeepTurn(run.method, run.client_batches[0].select([0]), message)
     turn.learn_from_others()
     parent = torch.arange(len(turn.rows)).repeat_interleave(2)
     generated = torch.randn(len(parent), E)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +13,8 @@ from fglbench.benchmark.engine.views import Facts, whole_client, with_edges_betw
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 
-Make = Callable[..., Federation]
+from .rounds import Make, start
+
 SIZES = (13, 7, 10)
 PLAIN: dict[str, Any] = {
     "kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0, "lr": 0.2,
@@ -48,9 +48,7 @@ def slow_logits(w: dict[str, torch.Tensor], world: Federation, k: int, hops: int
 
 
 @pytest.mark.parametrize(("hops", "layers", "sparse"), [(1, 2, True), (2, 2, False), (2, 3, True)])
-def test_rounds_equal_loops_over_nodes(
-    hops: int, layers: int, sparse: bool, federation: Make, start: Callable[..., Any]
-) -> None:
+def test_rounds_equal_loops_over_nodes(hops: int, layers: int, sparse: bool, federation: Make) -> None:
     world = federation(SIZES, sparse=sparse)
     options = {**PLAIN, "backbone": {"dropout": 0.0, "layers": layers}}
     run = start(world, "fedgcn-hops", {"hops": hops}, **options)
@@ -74,7 +72,7 @@ def test_rounds_equal_loops_over_nodes(
     torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_with_two_hops_clients_predict_as_on_the_whole_graph(federation: Make, start: Callable[..., Any]) -> None:
+def test_with_two_hops_clients_predict_as_on_the_whole_graph(federation: Make) -> None:
     world = federation(SIZES)
     run = start(world, "fedgcn-hops", **PLAIN)
     run.round(1)
@@ -85,7 +83,7 @@ def test_with_two_hops_clients_predict_as_on_the_whole_graph(federation: Make, s
     torch.testing.assert_close(on_own, on_whole[ids], rtol=1e-4, atol=1e-5)
 
 
-def test_only_methods_that_ask_get_edges_between_clients(federation: Make, start: Callable[..., Any]) -> None:
+def test_only_methods_that_ask_get_edges_between_clients(federation: Make) -> None:
     world, known_edges = federation(SIZES), set()
     owner = torch.repeat_interleave(torch.arange(3), torch.tensor(SIZES)).tolist()
     for client in with_edges_between(world).clients:
@@ -109,7 +107,7 @@ def test_overlapping_clients_are_skipped(federation: Make) -> None:
 
 
 @pytest.mark.parametrize("hops", [1, 2])
-def test_bytes_of_the_exchange(hops: int, federation: Make, start: Callable[..., Any]) -> None:
+def test_bytes_of_the_exchange(hops: int, federation: Make) -> None:
     """Dense features: one row per node and neighbour, ids, and degrees for two hops."""
     world = federation(SIZES, sparse=False)
     simulation = start(world, "fedgcn-hops", {"hops": hops}, **PLAIN).simulation

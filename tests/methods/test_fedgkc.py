@@ -10,19 +10,15 @@ import torch
 import torch.nn.functional as F
 
 from fglbench.benchmark.engine.batch import collate
-from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 from fglbench.methods.fedgkc import FedGKC, node_strength
 from fglbench.methods.parts.contrast import augment
 from fglbench.registry import UserError
 
-Make = Callable[..., Federation]
+from .formulas import divergence
+from .rounds import Make, start
+
 SIZES = (13, 7, 10, 9, 8)
-
-
-def divergence(teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
-    p, q = teacher.detach().softmax(0), student.softmax(0)
-    return sum((a * (a.log() - b.log()) for a, b in zip(p, q, strict=True)), torch.zeros(()))
 
 
 def neighbours(batch: Any) -> list[list[int]]:
@@ -33,9 +29,7 @@ def neighbours(batch: Any) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(("mean", "nodes"), [(False, "all"), (True, "all"), (False, "train")])
-def test_losses_and_gradients(
-    mean: bool, nodes: str, federation: Make, start: Callable[..., Any], monkeypatch: Any
-) -> None:
+def test_losses_and_gradients(mean: bool, nodes: str, federation: Make, monkeypatch: Any) -> None:
     params = {"alpha": 0.5, "beta": 0.3, "neighbour_mean": mean, "nodes": nodes}
     run = start(federation(SIZES), "fedgkc", params, backbone={"dropout": 0})
     run.round(1)
@@ -116,7 +110,7 @@ def test_strength_of_a_uniform_prediction_is_negative(federation: Make) -> None:
     torch.testing.assert_close(value, torch.full_like(value, 0.025 - 0.95 / 39 - 0.1))
 
 
-def test_aggregation_weights(federation: Make, start: Callable[..., Any]) -> None:
+def test_aggregation_weights(federation: Make) -> None:
     world = federation(SIZES)
     run = start(world, "fedgkc")
     upload = run.round(1)
@@ -132,7 +126,7 @@ def test_aggregation_weights(federation: Make, start: Callable[..., Any]) -> Non
         torch.testing.assert_close(value, mean)
 
 
-def test_a_strength_below_zero_counts_as_almost_none(federation: Make, start: Callable[..., Any]) -> None:
+def test_a_strength_below_zero_counts_as_almost_none(federation: Make) -> None:
     run = start(federation(SIZES), "fedgkc")
     upload = {"nodes": torch.tensor(SIZES).float(), "strength": torch.tensor([0.3, -0.2, 0.1, -5.0, 0.0])}
     weights = run.method.weights(run.simulation.server, upload)
@@ -141,13 +135,13 @@ def test_a_strength_below_zero_counts_as_almost_none(federation: Make, start: Ca
     torch.testing.assert_close(weights.sum(), torch.tensor(1.0))
 
 
-def test_a_client_without_training_nodes_weighs_nothing(federation: Make, start: Callable[..., Any]) -> None:
+def test_a_client_without_training_nodes_weighs_nothing(federation: Make) -> None:
     run = start(federation(SIZES, without_train=(2,)), "fedgkc")
     weights = run.method.weights(run.simulation.server, run.round(1))
     assert weights[2] == 0 and float(weights.sum()) == pytest.approx(1)
 
 
-def test_copilot_trains_first(federation: Make, start: Callable[..., Any]) -> None:
+def test_copilot_trains_first(federation: Make) -> None:
     """SGD by hand: two epochs of the copilot with a fixed private model, then two of the private model."""
     world = federation(SIZES)
     options: dict[str, Any] = {"optimiser": "sgd", "lr": 0.2, "weight_decay": 0.0, "backbone": {"dropout": 0.0}}
@@ -178,7 +172,7 @@ def test_copilot_trains_first(federation: Make, start: Callable[..., Any]) -> No
         torch.testing.assert_close(value, theta[name], rtol=1e-4, atol=1e-6)
 
 
-def test_dropout_of_the_views(federation: Make, start: Callable[..., Any]) -> None:
+def test_dropout_of_the_views(federation: Make) -> None:
     """Two views are equal without augmentation and dropout, and differ with dropout."""
     still = {"weak_edges": 0.0, "weak_features": 0.0, "strong_edges": 0.0, "strong_features": 0.0}
     apart = {}

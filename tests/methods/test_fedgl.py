@@ -18,7 +18,8 @@ from fglbench.benchmark.engine.payload import leaves
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS, fedgl
 
-Make = Callable[..., Federation]
+from .rounds import Make, start
+
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
 
 
@@ -52,7 +53,7 @@ def slow_fuse(world: Federation, values: dict[int, torch.Tensor], literal: bool)
         holders = [k for k in values if node in ids[k]]
         if holders:
             rows = sum(len(ids[k]) / total * values[k][ids[k].index(node)] for k in holders)
-            fused[node] = rows if literal else rows / sum(len(ids[k]) / total for k in holders)  # type: ignore[assignment]
+            fused[node] = rows if literal else rows / sum(len(ids[k]) / total for k in holders)
     return fused
 
 
@@ -136,7 +137,7 @@ def found_labels(world: Federation, message: Any) -> dict[int, int]:
     ],
     ids=lambda params: ",".join(f"{name}={value}" for name, value in params.items()) or "default",
 )
-def test_rounds_equal_slow_loops(params: dict[str, Any], overlapping: Make, start: Callable[..., Any]) -> None:
+def test_rounds_equal_slow_loops(params: dict[str, Any], overlapping: Make) -> None:
     """Four rounds by autograd on dense matrices, SGD by hand, and loops for fusion, pseudo-labels and pseudo-graph."""
     world, lr = overlapping(), 0.2
     settings = {"alpha": 0.7, "beta": 0.6, "threshold": 0.4, "neighbours": 7, **params}
@@ -194,7 +195,7 @@ def test_rounds_equal_slow_loops(params: dict[str, Any], overlapping: Make, star
 
 
 @pytest.mark.parametrize("literal", [False, True])
-def test_fusion_of_the_clients_that_took_part(literal: bool, overlapping: Make, start: Callable[..., Any]) -> None:
+def test_fusion_of_the_clients_that_took_part(literal: bool, overlapping: Make) -> None:
     world = overlapping((15, 20, 25, 10), seed=3)
     run = start(world, "fedgl", {"literal": literal}, participation=0.5, **GCN)
     server, method = run.simulation.server, run.method
@@ -248,7 +249,7 @@ def test_similarity_graph_in_chunks_equals_one_matrix(monkeypatch: pytest.Monkey
     assert fedgl.similarity_graph(h, 100).shape == (23, 23)  # more neighbours than nodes
 
 
-def test_without_both_it_is_fedavg(overlapping: Make, start: Callable[..., Any]) -> None:
+def test_without_both_it_is_fedavg(overlapping: Make) -> None:
     world = overlapping()
     mine, plain = start(world, "fedgl", {"alpha": 0, "beta": 0}, **GCN), start(world, "fedavg", **GCN)
     for number in (1, 2, 3):
@@ -259,9 +260,7 @@ def test_without_both_it_is_fedavg(overlapping: Make, start: Callable[..., Any])
 
 
 @pytest.mark.parametrize(("ablation", "params"), [("fedgl-no-gpg", {"beta": 0}), ("fedgl-no-gpl", {"alpha": 0})])
-def test_ablations_leave_their_part_out(
-    ablation: str, params: dict[str, Any], overlapping: Make, start: Callable[..., Any]
-) -> None:
+def test_ablations_leave_their_part_out(ablation: str, params: dict[str, Any], overlapping: Make) -> None:
     world, both = overlapping(), {"threshold": 0.4, "neighbours": 7}
     short, long = start(world, ablation, both, **GCN), start(world, "fedgl", {**both, **params}, **GCN)
     whole, plain = start(world, "fedgl", both, **GCN), start(world, "fedavg", **GCN)
@@ -273,7 +272,7 @@ def test_ablations_leave_their_part_out(
         assert (all(equal), all(unchanged)) == (number == 1, number == 1)
 
 
-def test_a_training_label_stays_with_the_clients_that_train_on_it(overlapping: Make, start: Callable[..., Any]) -> None:
+def test_a_training_label_stays_with_the_clients_that_train_on_it(overlapping: Make) -> None:
     """Client 0 does not train on node v and another client does: v's label does not change the upload of client 0."""
     world = overlapping()
     ids, masks = ids_of(world), [c.graph.ndata["train_mask"] for c in world.clients]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
 from fglbench.benchmark.engine.payload import deliver
-from fglbench.datasets.federation import Federation
 
-Make = Callable[..., Federation]
+from .rounds import Make, start
+
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
 
 
@@ -58,7 +57,7 @@ def slow_profile(client: Any, logits: torch.Tensor, params: dict[str, Any]) -> t
 @pytest.mark.parametrize(
     "params", [{}, {"as_released": True}, {"moments": "raw", "orders": 4, "steps": 2, "kappa": 0.8, "temperature": 3.0}]
 )
-def test_profile_equals_loops(params: dict[str, Any], federation: Make, start: Callable[..., Any]) -> None:
+def test_profile_equals_loops(params: dict[str, Any], federation: Make) -> None:
     world = federation((13, 7, 10, 9), without_train=(3,))
     run = start(world, "fedgta", params, **GCN)
     upload = run.round(1)
@@ -82,7 +81,7 @@ def slow_rule(upload: dict[str, Any], similarity: float) -> dict[str, list[torch
     return models
 
 
-def test_server_averages_peers_by_confidence(federation: Make, start: Callable[..., Any]) -> None:
+def test_server_averages_peers_by_confidence(federation: Make) -> None:
     run = start(federation((13, 7, 10, 9, 8)), "fedgta", {"similarity": 0.9}, **GCN)
     for number in (1, 2):
         upload = run.round(number)
@@ -93,7 +92,7 @@ def test_server_averages_peers_by_confidence(federation: Make, start: Callable[.
     assert 0.3 < ((q @ q.T) > 0.9).float().mean() < 1  # the threshold did tell clients apart
 
 
-def test_similarity_threshold_gives_local_training_or_one_model(federation: Make, start: Callable[..., Any]) -> None:
+def test_similarity_threshold_gives_local_training_or_one_model(federation: Make) -> None:
     world = federation((13, 7, 10))
     alone, local = start(world, "fedgta", {"similarity": 0.9999999}, **GCN), start(world, "local", **GCN)
     together = start(world, "fedgta", {"similarity": -1}, **GCN)
@@ -109,7 +108,7 @@ def test_similarity_threshold_gives_local_training_or_one_model(federation: Make
         torch.testing.assert_close(value, mean.expand_as(value), rtol=1e-5, atol=1e-6)
 
 
-def test_absent_clients_keep_their_last_download(federation: Make, start: Callable[..., Any]) -> None:
+def test_absent_clients_keep_their_last_download(federation: Make) -> None:
     run = start(federation((6, 6, 6, 6, 6)), "fedgta", participation=0.4, **GCN)
     simulation = run.simulation
     last = {name: v.expand(5, *v.shape) for name, v in simulation.server.initial_model().items()}

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from fglbench.datasets.federation import Federation
+from .rounds import Make, start
 
-Make = Callable[..., Federation]
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
 PLAIN: dict[str, Any] = {
     "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0, "lr": 0.2, **GCN,
@@ -60,7 +58,7 @@ def kl(mu: torch.Tensor, var: torch.Tensor, mu0: torch.Tensor, var0: torch.Tenso
     return torch.distributions.kl_divergence(normal(mu, var.sqrt()), normal(mu0, var0.sqrt())).sum()
 
 
-def test_two_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) -> None:
+def test_two_rounds_equal_slow_loops(federation: Make) -> None:
     world, factors, layers, times, scale = federation(SIZES), 3, 2, 2, 4.0
     params = {"factors": factors, "convolutions": layers, "routings": times, "scale": scale}
     run = start(world, "fediih", params, **PLAIN)
@@ -101,7 +99,7 @@ def test_two_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]
             torch.testing.assert_close(run.simulation.server.state["personal"][n][k], value, rtol=1e-5, atol=1e-5)
 
 
-def test_factors_are_mixed_separately(federation: Make, start: Callable[..., Any]) -> None:
+def test_factors_are_mixed_separately(federation: Make) -> None:
     """Clients 0 and 1 share factor 0, clients 1 and 2 share factor 1; all other factors are distant."""
     run = start(federation(SIZES), "fediih", {"scale": 50.0}, **GCN)
     source = torch.Generator().manual_seed(2)
@@ -120,7 +118,7 @@ def test_factors_are_mixed_separately(federation: Make, start: Callable[..., Any
     torch.testing.assert_close(personal["head.bias"], models["head.bias"].mean(0).expand(3, -1))
 
 
-def test_routing_of_one_factor_is_a_normalised_sum(federation: Make, start: Callable[..., Any]) -> None:
+def test_routing_of_one_factor_is_a_normalised_sum(federation: Make) -> None:
     """Any number of routings multiplies unit rows by A + I once."""
     run = start(federation(SIZES), "fediih", {"factors": 1, "routings": 5}, **GCN)
     (clients,) = run.simulation.client_batches

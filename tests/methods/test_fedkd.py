@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-from fglbench.datasets.federation import Federation
 from fglbench.methods.fedkd import factor, product, rank
 
-Make = Callable[..., Federation]
+from .formulas import divergence
+from .rounds import Make, start
+
 SIZES = (13, 7, 10, 9, 8)
 
 
-def divergence(teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
-    p, q = teacher.detach().softmax(0), student.softmax(0)
-    return sum((a * (a.log() - b.log()) for a, b in zip(p, q, strict=True)), torch.zeros(()))
-
-
 @pytest.mark.parametrize("nodes", ["train", "all"])
-def test_losses_and_gradients(nodes: str, federation: Make, start: Callable[..., Any]) -> None:
+def test_losses_and_gradients(nodes: str, federation: Make) -> None:
     """L_t for the teacher, L_s for the student, and both for W_h."""
     run = start(federation(SIZES), "fedkd", {"nodes": nodes}, backbone={"dropout": 0})
     run.round(1)
@@ -99,7 +92,7 @@ def scalars(update: dict[str, np.ndarray], energy: float) -> int:
     return total
 
 
-def test_exchange_of_compressed_updates(federation: Make, start: Callable[..., Any]) -> None:
+def test_exchange_of_compressed_updates(federation: Make) -> None:
     """Three rounds by hand: clients truncate updates by energy, the server truncates their mean, all add it."""
     run = start(federation(SIZES), "fedkd", {"start": 0.6, "end": 0.9}, rounds=3)
     server, clients = run.simulation.server, run.simulation.client_batches[0]
@@ -131,7 +124,7 @@ def test_exchange_of_compressed_updates(federation: Make, start: Callable[..., A
     assert down < sum(value.numel() for value in model.values())
 
 
-def test_late_clients_get_the_whole_student(federation: Make, start: Callable[..., Any]) -> None:
+def test_late_clients_get_the_whole_student(federation: Make) -> None:
     """A participant starts from the server's model, also after missed rounds."""
     run = start(federation(SIZES), "fedkd", participation=0.5)
     begun: set[int] = set()
@@ -145,7 +138,7 @@ def test_late_clients_get_the_whole_student(federation: Make, start: Callable[..
     assert begun == set(range(5))
 
 
-def test_a_client_without_training_nodes_stays_finite(federation: Make, start: Callable[..., Any]) -> None:
+def test_a_client_without_training_nodes_stays_finite(federation: Make) -> None:
     run = start(federation(SIZES, without_train=(1,)), "fedkd", {"nodes": "all"})
     for number in (1, 2):
         run.round(number)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import permutations
 from typing import Any
 
@@ -20,7 +19,8 @@ from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
 from fglbench.methods.fedlit import Links, Pairs, group_mean, initial, matching, scores
 
-Make = Callable[..., Federation]
+from .rounds import Make
+
 D, H, C, TYPES = 12, 4, 3, 3
 
 
@@ -47,7 +47,7 @@ def codes_of(client: NodeClient, projected: torch.Tensor) -> list[tuple[int, int
 
 def test_types_and_centroids(federation: Make) -> None:
     world = federation()
-    batch = collate(list(world.clients))  # type: ignore[arg-type]
+    batch = collate(list(world.clients))
     torch.manual_seed(1)
     projected, centroids = torch.randn(len(batch.label), H), torch.randn(3, TYPES, 2 * H)
     projected[batch.offsets[2] :] = projected[batch.offsets[2] :].abs()
@@ -61,7 +61,7 @@ def test_types_and_centroids(federation: Make) -> None:
         torch.stack([
             code
             for client, rows in zip(world.clients, projected.split(batch.sizes), strict=True)
-            for _, _, code in codes_of(client, rows)  # type: ignore[arg-type]
+            for _, _, code in codes_of(client, rows)
         ]),
     )  # fmt: skip
     for k, (client, rows) in enumerate(zip(world.clients, projected.split(batch.sizes), strict=True)):
@@ -82,7 +82,7 @@ def test_types_and_centroids(federation: Make) -> None:
 def test_model_against_dgl(federation: Make) -> None:
     """Outputs and gradients of the channels: DGL's GraphConv on the subgraph of each edge type."""
     world, backbone = federation(), BACKBONES.build("gcn", {"hidden": H})
-    batch = collate(list(world.clients))  # type: ignore[arg-type]
+    batch = collate(list(world.clients))
     params = {name: value.requires_grad_(True) for name, value in different(3).items()}
     pairs = Pairs(batch)
     types = torch.randint(0, TYPES, (len(pairs.first),), generator=torch.Generator().manual_seed(0))
@@ -153,11 +153,11 @@ def test_server_rule(federation: Make) -> None:
     download = method.server(server, {"model": models, "centroids": centroids, "counts": counts})
     assert isinstance(download, Each)
     weights = server.weights
-    train = [float(c.graph.ndata["train_mask"].sum()) for c in federation((13, 7, 10, 9)).clients]  # type: ignore[union-attr]
+    train = [float(c.graph.ndata["train_mask"].sum()) for c in federation((13, 7, 10, 9)).clients]
     torch.testing.assert_close(weights, torch.tensor(train) / sum(train))
     new = server.state["model"]
     for name in ("first.weight", "first.bias", "out.weight", "out.bias"):
-        torch.testing.assert_close(new[name], sum(w * v for w, v in zip(weights, models[name], strict=True)))  # type: ignore[arg-type]
+        torch.testing.assert_close(new[name], sum(w * v for w, v in zip(weights, models[name], strict=True)))
     for group in range(TYPES):
         members = [(k, order.index(group)) for k, order in enumerate(orders)]
         torch.testing.assert_close(new["centroids"][group], basis[group] * sum(k + 1 for k, _ in members) / 4)
@@ -190,7 +190,7 @@ def test_with_one_type_it_is_fedavg_of_one_channel(federation: Make) -> None:
     world = federation()
     simulation = exchange_of(world, params={"types": 1}, optimiser="sgd", lr=0.2, weight_decay=0.0)
     theta = {name: value.clone() for name, value in simulation.server.state["model"].items()}
-    train = torch.tensor([float(c.graph.ndata["train_mask"].sum()) for c in world.clients])  # type: ignore[union-attr]
+    train = torch.tensor([float(c.graph.ndata["train_mask"].sum()) for c in world.clients])
     for number in (1, 2):
         simulation.round(simulation.method.phases(simulation.config)[0], number)
         stepped = []
@@ -215,7 +215,7 @@ def test_with_one_type_it_is_fedavg_of_one_channel(federation: Make) -> None:
                 for w, s in zip(
                     torch.ones(3) / 3 if n.startswith("channel.") else train / train.sum(), stepped, strict=True
                 )
-            )  # type: ignore[misc]
+            )
             for n in theta
         }
     for name, value in theta.items():
@@ -231,9 +231,9 @@ def test_first_centroids_are_those_of_k_means(federation: Make) -> None:
         simulation = Simulation(
             method, method.arrange(world), [BACKBONES.build("gcn", {"hidden": H})], TrainConfig(), 5, size
         )
-        centroids.append(torch.cat([method._first_centroids(c) for c in simulation.client_batches]))  # type: ignore[attr-defined]
+        centroids.append(torch.cat([method._first_centroids(c) for c in simulation.client_batches]))
     torch.testing.assert_close(centroids[0], centroids[1])
-    edges = [c.graph.num_edges() // 2 for c in world.clients]  # type: ignore[union-attr]
+    edges = [c.graph.num_edges() // 2 for c in world.clients]
     assert edges[1] < TYPES
     for client_centroids, count in zip(centroids[0], edges, strict=True):
         assert int(client_centroids.any(1).sum()) == min(TYPES, count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,9 @@ from fglbench.benchmark.engine.rng import stream
 from fglbench.datasets.federation import Federation
 from fglbench.methods import fedlog
 
-Make = Callable[..., Federation]
+from .formulas import near_of
+from .rounds import Make, start
+
 Model = dict[str, torch.Tensor]
 SIZES, SEED = (13, 30, 10), 5
 D, H, C, S = 12, 8, 3, 4
@@ -22,10 +23,6 @@ PLAIN: dict[str, Any] = {
     "kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0, "lr": 0.05,
 }  # fmt: skip
 SMALL: dict[str, Any] = {"condensed": S, "generator_epochs": 3, "generator_dropout": 0.0, "lam_norm": 0.3}
-
-
-def near_of(client: Any) -> list[list[int]]:
-    return [sorted(client.graph.predecessors(v).tolist()) for v in range(client.graph.num_nodes())]
 
 
 def sage(w: Model, h: list[torch.Tensor], near: list[list[int]]) -> torch.Tensor:
@@ -107,19 +104,19 @@ def shares_of(world: Federation) -> torch.Tensor:
     """(K, C) shares of each class over clients."""
     rows = []
     for client in world.clients:
-        labels = client.graph.ndata["label"][client.graph.ndata["train_mask"]].tolist()  # type: ignore[union-attr]
+        labels = client.graph.ndata["label"][client.graph.ndata["train_mask"]].tolist()
         rows.append([labels.count(c) / len(labels) for c in range(C)])
     share = torch.tensor(rows)
     return torch.stack([column / column.sum() if column.sum() else column + 1 / 3 for column in share.T]).T
 
 
-def test_generators_equal_slow_loops(federation: Make, start: Callable[..., Any]) -> None:
+def test_generators_equal_slow_loops(federation: Make) -> None:
     world = federation(SIZES)
     run = start(world, "fedlog", SMALL, **PLAIN)
     generators = run.simulation.client_batches[0].state["generators"][0].generators
     client_generators = [slow_generator(client, k, first_generator(), 3) for k, client in enumerate(world.clients)]
     share = shares_of(world)
-    x = world.clients[0].feat.to_dense()  # type: ignore[union-attr]
+    x = world.clients[0].feat.to_dense()
     for c in range(C):
         expected = {name: sum(share[k, c] * client_generators[k][name] for k in range(3)) for name in generators}
         one = {name: value[c] for name, value in generators.items()}
@@ -152,7 +149,7 @@ def slow_loss(w: Model, client: Any, held: Model, points: torch.Tensor | None, p
     return loss, right
 
 
-def test_three_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) -> None:
+def test_three_rounds_equal_slow_loops(federation: Make) -> None:
     world = federation(SIZES)
     run = start(world, "fedlog", SMALL, **PLAIN)
     (clients,), server = run.simulation.client_batches, run.simulation.server
@@ -191,7 +188,7 @@ def test_three_rounds_equal_slow_loops(federation: Make, start: Callable[..., An
     at = 0
     for w, client in zip(slow_models, world.clients, strict=True):
         near = near_of(client)
-        for v, z in enumerate(sage(w, list(client.feat.to_dense()), near)):  # type: ignore[union-attr]
+        for v, z in enumerate(sage(w, list(client.feat.to_dense()), near)):
             head, tail = likely(w, z)
             a = alpha_of(len(near[v]))
             expected = (a * head.exp() + (1 - a) * tail.exp()).log()
@@ -199,7 +196,7 @@ def test_three_rounds_equal_slow_loops(federation: Make, start: Callable[..., An
             at += 1
 
 
-def test_without_global_nodes_generators_do_not_matter(federation: Make, start: Callable[..., Any]) -> None:
+def test_without_global_nodes_generators_do_not_matter(federation: Make) -> None:
     models = []
     for epochs in (0, 3):
         run = start(federation(SIZES), "fedlog", {**SMALL, "lam_global": 0.0, "generator_epochs": epochs}, **PLAIN)
@@ -209,7 +206,7 @@ def test_without_global_nodes_generators_do_not_matter(federation: Make, start: 
     assert all(torch.equal(value, models[1][name]) for name, value in models[0].items())
 
 
-def test_nodes_are_weighted_by_their_degree(federation: Make, start: Callable[..., Any]) -> None:
+def test_nodes_are_weighted_by_their_degree(federation: Make) -> None:
     """The threshold has an effect only if head and tail nodes differ."""
     world, scores = federation(SIZES), []
     for threshold in (0, 100):
@@ -222,7 +219,7 @@ def test_nodes_are_weighted_by_their_degree(federation: Make, start: Callable[..
     assert not torch.allclose(scores[0][1], scores[1][1])
 
 
-def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
+def test_bytes(federation: Make) -> None:
     run = start(federation(SIZES), "fedlog", SMALL, **PLAIN)
     generator = sum(m * n + n for m, n in ((D, 256), (256, 512), (512, D)))
     model = (2 * D * 2 * H + 2 * H) + (2 * 2 * H * H + H) + 4 * H
@@ -234,7 +231,7 @@ def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
     assert run.simulation.download_bytes == [4 * (C * generator + 2 * model + C * S * D)] * 3
 
 
-def test_a_class_that_no_client_has_is_shared_equally(federation: Make, start: Callable[..., Any]) -> None:
+def test_a_class_that_no_client_has_is_shared_equally(federation: Make) -> None:
     run = start(federation(SIZES), "fedlog", SMALL, **PLAIN)
     zeros = {"generator": {"0.weight": torch.eye(3)[:, :, None]}, "classes": torch.tensor([[1.0, 0, 0]] * 3)}
     server = run.simulation.server

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import dgl.nn
@@ -18,7 +17,7 @@ from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 from fglbench.methods.fedomd import FedOMD, central_moments, moment_distance, moments_about, pooled
 
-Make = Callable[..., Federation]
+from .rounds import Make
 
 
 def exchange_of(
@@ -141,8 +140,8 @@ def slow_round(
     for client in federation.clients:
         model = {name: value.clone().requires_grad_() for name, value in theta.items()}
         logits, hidden = run(client, model)
-        mask = client.graph.ndata["train_mask"]  # type: ignore[union-attr]
-        loss = F.cross_entropy(logits[mask], client.graph.ndata["label"][mask])  # type: ignore[union-attr]
+        mask = client.graph.ndata["train_mask"]
+        loss = F.cross_entropy(logits[mask], client.graph.ndata["label"][mask])
         for i in (1, 2):
             gap = model[f"{i}.weight"] @ model[f"{i}.weight"].T - torch.eye(8)
             loss = loss + alpha * (gap**2).sum().sqrt()
@@ -150,8 +149,8 @@ def slow_round(
             loss = loss + beta * slow_distance(hidden[i], mean[i], moments[i], 1.0, norm)
         grads = torch.autograd.grad(loss, list(model.values()))
         out.append({name: value.detach() - 0.1 * g for (name, value), g in zip(model.items(), grads, strict=True)})
-    nodes = [client.graph.num_nodes() for client in federation.clients]  # type: ignore[union-attr]
-    return {name: sum(n / sum(nodes) * params[name] for n, params in zip(nodes, out, strict=True)) for name in theta}  # type: ignore[misc]
+    nodes = [client.graph.num_nodes() for client in federation.clients]
+    return {name: sum(n / sum(nodes) * params[name] for n, params in zip(nodes, out, strict=True)) for name in theta}
 
 
 @pytest.mark.parametrize(

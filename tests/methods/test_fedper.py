@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from fglbench.datasets.federation import Federation
 from fglbench.methods.parts.personal import last_layers
 
-Make = Callable[..., Federation]
+from .rounds import Make, start
+
 PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
 
 
@@ -22,7 +21,7 @@ def test_last_layers() -> None:
     assert last_layers(names, 3) == last_layers(names, 9) == set(names)
 
 
-def test_a_round_equals_slow_loops(federation: Make, start: Callable[..., Any]) -> None:
+def test_a_round_equals_slow_loops(federation: Make) -> None:
     """Two rounds, client by client, SGD by hand; then the scored models."""
     world, rate = federation((13, 7, 10)), 0.05
     run = start(world, "fedper", **PLAIN, lr=rate)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 
-from fglbench.datasets.federation import Federation
+from .rounds import Make, start
 
-Make = Callable[..., Federation]
 SIZES = (13, 7, 10, 9, 8)
 
 
 @pytest.mark.parametrize("weights", ["clients", "samples"])
-def test_server_rule(weights: str, federation: Make, start: Callable[..., Any]) -> None:
+def test_server_rule(weights: str, federation: Make) -> None:
     run = start(federation(SIZES), "fedproto", {"server_weights": weights})
     upload = run.round(1)
     clients = run.simulation.client_batches[0]
@@ -34,7 +30,7 @@ def test_server_rule(weights: str, federation: Make, start: Callable[..., Any]) 
     torch.testing.assert_close(run.simulation.server.state["prototypes"], expected)
 
 
-def test_a_class_that_no_client_sends_keeps_its_prototype(federation: Make, start: Callable[..., Any]) -> None:
+def test_a_class_that_no_client_sends_keeps_its_prototype(federation: Make) -> None:
     run = start(federation(SIZES), "fedproto")
     server = run.simulation.server
 
@@ -49,7 +45,7 @@ def test_a_class_that_no_client_sends_keeps_its_prototype(federation: Make, star
     torch.testing.assert_close(send((0, 4.0), (1, 1.0)), torch.tensor([4.0, 1.0, 5.0]))
 
 
-def test_prototype_inference(federation: Make, start: Callable[..., Any]) -> None:
+def test_prototype_inference(federation: Make) -> None:
     run = start(federation(SIZES), "fedproto", {"inference": "prototype"})
     clients = run.simulation.client_batches[0]
     before = run.method.predict(run.method.personal_model(clients), clients.network, clients.data)

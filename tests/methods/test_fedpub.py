@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fglbench.datasets.federation import Federation
 from fglbench.methods.fedpub import proxy_graph
 
-Make = Callable[..., Federation]
+from .rounds import Make, start
+
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
 
 
@@ -37,9 +36,7 @@ def effective(
 
 
 @pytest.mark.parametrize("as_released", [False, True])
-def test_two_rounds_equal_a_slow_loop_over_clients(
-    as_released: bool, federation: Make, start: Callable[..., Any]
-) -> None:
+def test_two_rounds_equal_a_slow_loop_over_clients(as_released: bool, federation: Make) -> None:
     """Penalties by autograd, SGD by hand, embeddings on dense matrices, mixture by loops."""
     world, lr, decay = federation((13, 7, 10)), 0.3, 1e-2
     params = {"l1": 0.02, "proximal": 0.05, "prune": 0.97, "scale": 7.0, "as_released": as_released}

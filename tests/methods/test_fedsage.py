@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,10 +24,11 @@ from fglbench.methods import METHODS
 from fglbench.methods.fedsage import fedsageplus
 from fglbench.methods.fedsage.fedsageplus import FedSagePlus, add
 from fglbench.methods.fedsage.mending import MendedFeatures, Mending
-from fglbench.methods.fedsage.neighgen import NeighGen, hide, impair, match
+from fglbench.methods.fedsage.neighgen import hide, impair, match
 from fglbench.methods.fedsage.turn import Answer, Turn, random_neighbours, reach
 
-Make = Callable[..., Federation]
+from .rounds import Make
+
 D, P, LATENT = 12, 3, 5
 SMALL = {"neighbours": P, "latent": LATENT, "generator_hidden": 4, "generator_epochs": 2, "exchange_epochs": 2}
 
@@ -44,10 +44,6 @@ def exchange_of(
     settings = method.protocol(TrainConfig(**{"rounds": 3, "local_epochs": 2, **config}))
     backbones = method.architecture([BACKBONES.build("gcn", {"hidden": 8})])
     return Simulation(method, method.arrange(world), backbones, settings, 5, clients_per_batch)
-
-
-def generator() -> NeighGen:
-    return FedSagePlus(**SMALL).generator
 
 
 def slow_match(generated: torch.Tensor, targets: torch.Tensor, held: int) -> torch.Tensor:
@@ -176,7 +172,7 @@ def test_mended_graph_against_dgl(sparse: bool, federation: Make) -> None:
 @pytest.mark.parametrize("few", [True, False])
 def test_pooled_nodes_do_not_change_outputs(layers: int, few: bool, federation: Make) -> None:
     """Outputs of all nodes, and of the training nodes with fewer pooled nodes, equal those on the mended graph."""
-    batch = collate(list(federation((13, 30, 10)).clients))  # type: ignore[arg-type]
+    batch = collate(list(federation((13, 30, 10)).clients))
     counts = torch.from_numpy(np.random.default_rng(3).integers(0, P, len(batch.label)))
     counts[: batch.sizes[0]] = 0  # the first client gets none
     if few:  # two training nodes, so that most new nodes are far from any
@@ -185,7 +181,7 @@ def test_pooled_nodes_do_not_change_outputs(layers: int, few: bool, federation: 
     mending = Mending(batch, counts)
     plain = mending.fill(torch.randn(int(counts.sum()), D))
     whole, training = mending.pooled(reach(batch, batch.rows["train"], layers - 2).bool())
-    needed, every = training.x.needed.rows, whole.x.needed.rows  # type: ignore[attr-defined]
+    needed, every = training.x.needed.rows, whole.x.needed.rows
     assert len(needed) < len(every) == int(counts.sum()) or not few
     backbone = BACKBONES.build("sage", {"hidden": 4, "layers": layers})
     one = backbone.init(stream(0, "test"), D, 3)
@@ -202,8 +198,8 @@ def test_pooled_nodes_do_not_change_outputs(layers: int, few: bool, federation: 
 @pytest.mark.parametrize("sparse", [True, False])
 def test_answers_are_the_gradient_of_the_feature_loss(sparse: bool, left: float, federation: Make) -> None:
     """left: share of entries after dropout; few entries use products by entry."""
-    batch = collate(list(federation(sparse=sparse).clients))  # type: ignore[arg-type]
-    neighgen = generator()
+    batch = collate(list(federation(sparse=sparse).clients))
+    neighgen = FedSagePlus(**SMALL).generator
     params = neighgen.init(stream(1, "test"), D)
     shown = {name: params[name][0] for name in neighgen.shown}
     counts = torch.tensor([0, 2, 1, 0, 2])  # no node uses the third slot
@@ -230,7 +226,7 @@ def test_answers_are_the_gradient_of_the_feature_loss(sparse: bool, left: float,
 
 
 def test_targets_are_neighbours_of_the_client_that_answers(federation: Make) -> None:
-    batch = collate(list(federation().clients))  # type: ignore[arg-type]
+    batch = collate(list(federation().clients))
     rows = random_neighbours(batch, 2, 50, P, np.random.default_rng(0))
     assert rows is not None and rows.shape == (50, P)
     near = [set(batch.graph.predecessors(v).tolist()) for v in range(*batch.offsets[2:4])]
@@ -310,7 +306,7 @@ def test_exchange_step_is_the_step_on_the_total_loss(federation: Make, monkeypat
         pairs = [(g, active.index(int(v))) for g, v in enumerate(owner) if v >= 0]
         total = total + sum(slow_match(generated[g], targets[t], P) for g, t in pairs) / len(turn.rows)
     assert len(asked) == 3
-    received = simulation._message["gradient"]  # type: ignore[index]
+    received = simulation._message["gradient"]
     crossed = torch.autograd.grad(total, list(leaf.values()), allow_unused=True, retain_graph=True)
     for (name, value), grad in zip(leaf.items(), crossed, strict=True):
         expected = torch.zeros_like(value[0]) if grad is None else grad[0]
@@ -337,10 +333,6 @@ def test_sums_keep_unstored_zeros() -> None:
     torch.testing.assert_close(a, torch.ones(2, 3))  # no upload is written to
 
 
-def traffic(simulation: Simulation) -> tuple[list[int], list[int]]:
-    return list(simulation.upload_bytes), list(simulation.download_bytes)
-
-
 def test_bytes_of_the_generator_phase(federation: Make) -> None:
     world = federation((13, 30, 10))
     simulation = exchange_of(world)
@@ -348,7 +340,7 @@ def test_bytes_of_the_generator_phase(federation: Make) -> None:
     simulation.round(start, 1)
     fgen = (LATENT * 256 + 256) + (256 * 2048 + 2048) + P * (2048 * D + D)
     classifier = 2 * D * 8 + 8 + 2 * 8 * 3 + 3
-    train = [int(c.graph.ndata["train_mask"].sum()) for c in world.clients]  # type: ignore[union-attr]
+    train = [int(c.graph.ndata["train_mask"].sum()) for c in world.clients]
     up, down = [0] * 3, [4 * classifier] * 3  # the initial model, once
     for number in range(1, turns.length(simulation.server) + 1):
         simulation.round(turns, number)
@@ -360,7 +352,7 @@ def test_bytes_of_the_generator_phase(federation: Make) -> None:
                 down[k] += 0 if k == owner else 4 * shown
             if epoch > 0 and k == owner:  # the sum of the others' gradients, fetched at the next round
                 down[k] += 4 * fgen
-        assert traffic(simulation) == (up, down)
+        assert (simulation.upload_bytes, simulation.download_bytes) == (up, down)
 
 
 def test_a_turn_ends_with_a_mended_graph_and_no_generator(federation: Make) -> None:
@@ -429,7 +421,7 @@ def test_answers_use_only_the_answering_clients_features(federation: Make) -> No
     client = moved.clients[2]
     assert isinstance(client, NodeClient)
     dense = client.feat.to_dense().flip(1)
-    moved.clients[2] = NodeClient(client.graph, dense.to_sparse_csr())  # type: ignore[call-overload]
+    moved.clients[2] = NodeClient(client.graph, dense.to_sparse_csr())
     plain, other = offers(world, 1), offers(moved, 1)
     assert plain[0].keys() == other[0].keys()
     for a, b in zip(plain, other, strict=True):

@@ -9,9 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fglbench.datasets.federation import Federation
+from .rounds import Make, start
 
-Make = Callable[..., Federation]
 SIZES, P, RATE, SURE = (13, 7, 10), 5, 0.05, 0.42
 PARAMS: dict[str, Any] = {"width": P, "lambda_1": 2.0, "sure": SURE}
 PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
@@ -35,7 +34,7 @@ def divergence(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     return sum(a[c] * (a[c].log() - b[c].log()) for c in range(len(a)))
 
 
-def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) -> None:
+def test_rounds_equal_slow_loops(federation: Make) -> None:
     world = federation(SIZES)
     run = start(world, "fedspray", PARAMS, **PLAIN, lr=RATE)
     (clients,) = run.simulation.client_batches
@@ -114,7 +113,7 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) ->
     assert silent > 0 < taught  # both kinds of nodes exist
 
 
-def test_a_class_that_no_client_has_keeps_its_proxy(federation: Make, start: Callable[..., Any]) -> None:
+def test_a_class_that_no_client_has_keeps_its_proxy(federation: Make) -> None:
     run = start(federation(SIZES), "fedspray", PARAMS)
     server = run.simulation.server
     upload = {

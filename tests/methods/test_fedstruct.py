@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,8 @@ from fglbench.benchmark.engine.views import whole_client
 from fglbench.datasets.federation import Federation
 from fglbench.methods.fedstruct import largest
 
-Make = Callable[..., Federation]
+from .rounds import Make, start
+
 Model = dict[str, torch.Tensor]
 SIZES = (13, 7, 10)
 PLAIN: dict[str, Any] = {
@@ -57,7 +57,7 @@ def slow_logits(w: Model, s: torch.Tensor, world: Federation, k: int, bar: torch
 
 
 @pytest.mark.parametrize(("hops", "powers"), [(1, "last"), (3, "last"), (3, "mean")])
-def test_two_rounds_equal_slow_loops(hops: int, powers: str, federation: Make, start: Callable[..., Any]) -> None:
+def test_two_rounds_equal_slow_loops(hops: int, powers: str, federation: Make) -> None:
     world, rate = federation(SIZES), 0.1
     params = {"width": 5, "hops": hops, "powers": powers, "keep": 0, "lr_vectors": rate}
     run = start(world, "fedstruct", params, **PLAIN)
@@ -90,7 +90,7 @@ def test_two_rounds_equal_slow_loops(hops: int, powers: str, federation: Make, s
         s = state["vectors"].detach().clone()
 
 
-def test_equal_vectors_add_a_constant_to_fedavg(federation: Make, start: Callable[..., Any]) -> None:
+def test_equal_vectors_add_a_constant_to_fedavg(federation: Make) -> None:
     """Layer norm maps equal entries to zeros, so all nodes get the same class scores."""
     run = start(federation(SIZES), "fedstruct", **PLAIN)
     (clients,), shown = run.simulation.client_batches, run.method.global_model(run.simulation.server)
@@ -101,9 +101,7 @@ def test_equal_vectors_add_a_constant_to_fedavg(federation: Make, start: Callabl
 
 
 @pytest.mark.parametrize("keep", [0, 4])
-def test_without_a_graph_in_the_model_clients_predict_as_on_the_whole_graph(
-    keep: int, federation: Make, start: Callable[..., Any]
-) -> None:
+def test_without_a_graph_in_the_model_clients_predict_as_on_the_whole_graph(keep: int, federation: Make) -> None:
     """Exchanged rows equal those of the whole graph."""
     world = federation(SIZES)
     run = start(world, "fedstruct", {"hops": 3, "keep": keep}, **{**PLAIN, "kinds": ["mlp"]})
@@ -125,7 +123,7 @@ def test_the_largest_entries_of_rows() -> None:
     assert (largest(sp.csr_matrix(dense), 0).toarray() == dense).all()
 
 
-def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
+def test_bytes(federation: Make) -> None:
     """One hop sends only ids before training: those of reached nodes and the largest. Then all vectors."""
     world, width = federation(SIZES), 5
     simulation = start(world, "fedstruct", {"hops": 1, "keep": 0, "width": width}, **PLAIN).simulation

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -11,10 +10,10 @@ import torch
 import torch.nn.functional as F
 
 from fglbench.benchmark.engine.batch import collate
-from fglbench.datasets.federation import Federation
 from fglbench.methods.fedtad import nearest
 
-Make = Callable[..., Federation]
+from .rounds import Make, start
+
 GCN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}}
 Model = dict[str, torch.Tensor]
 
@@ -26,7 +25,7 @@ def dense(graph: Any) -> torch.Tensor:
     return a
 
 
-def test_reliability_equals_loops_over_nodes_and_walks(federation: Make, start: Callable[..., Any]) -> None:
+def test_reliability_equals_loops_over_nodes_and_walks(federation: Make) -> None:
     """Return probabilities by powers of a dense matrix, cosines by pairs."""
     world = federation((13, 7, 10), without_train=(1,))
     reliability = start(world, "fedtad", {"walks": 4}, **GCN).simulation.server.state["reliability"]
@@ -91,7 +90,7 @@ def differentiated(loss: torch.Tensor, leaf: Model) -> Model:
 
 
 @pytest.mark.parametrize("on", ["features", "hidden"])
-def test_two_rounds_at_the_server_equal_slow_loops(on: str, federation: Make, start: Callable[..., Any]) -> None:
+def test_two_rounds_at_the_server_equal_slow_loops(on: str, federation: Make) -> None:
     world, count, label = federation((13, 7, 10)), 11, [0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2]
     params = {
         "generated": count, "neighbours": 3, "server_epochs": 2, "steps": 2, "lam_semantic": 0.7, "lam_diversity": 0.4,
@@ -114,7 +113,7 @@ def test_two_rounds_at_the_server_equal_slow_loops(on: str, federation: Make, st
                 share[k, c]
                 * torch.stack([(mine[i] - taught[i]).abs().mean() for i in range(count) if label[i] == c]).mean()
                 for c in range(3)
-            )  # type: ignore[return-value]
+            )
 
         for _ in range(2):
             z = torch.from_numpy(draws.standard_normal((count, 32), dtype="float32"))
@@ -144,7 +143,7 @@ def test_two_rounds_at_the_server_equal_slow_loops(on: str, federation: Make, st
             torch.testing.assert_close(server.state["generator"][n].detach(), value, rtol=1e-4, atol=1e-5)
 
 
-def test_distillation_closes_the_gap(federation: Make, start: Callable[..., Any]) -> None:
+def test_distillation_closes_the_gap(federation: Make) -> None:
     """All clients send the same model: distillation moves a distant student towards it."""
     world = federation((13, 7, 10))
     run = start(world, "fedtad", {"server_epochs": 60, "lr_server": 0.01}, weight_decay=0.0, **GCN)

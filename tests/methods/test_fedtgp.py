@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from fglbench.datasets.federation import Federation
 from fglbench.methods.fedtgp import PrototypeNet, margin
 
-Make = Callable[..., Federation]
+from .rounds import Make, start
+
 SIZES = (13, 7, 10, 9, 8)
 
 
@@ -65,7 +63,7 @@ def test_a_step_at_distance_zero_is_finite() -> None:
     assert all(np.isfinite(a).all() for a in (net.e, net.inner, net.outer))
 
 
-def test_server_training_is_sgd_over_shuffled_batches(federation: Make, start: Callable[..., Any]) -> None:
+def test_server_training_is_sgd_over_shuffled_batches(federation: Make) -> None:
     run = start(federation(SIZES), "fedtgp", {"server_epochs": 3, "server_batch": 4, "server_lr": 0.05})
     net = run.simulation.server.state["net"]
     arrays = (net.e, net.inner, net.inner_bias, net.outer, net.outer_bias)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,10 @@ import torch
 import torch.nn.functional as F
 
 from fglbench.benchmark.engine.rng import stream
-from fglbench.datasets.federation import Federation
 from fglbench.methods.fggp.fggp import cluster_means
 
-Make = Callable[..., Federation]
+from .rounds import Make, start
+
 SIZES = (13, 7, 10)
 SEED = 1
 PLAIN: dict[str, Any] = {
@@ -120,7 +119,7 @@ class Slow:
         return total + 1.5 * align / len(local)
 
 
-def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) -> None:
+def test_rounds_equal_slow_loops(federation: Make) -> None:
     """Three rounds of models, prototypes and memory, and predictions by it."""
     world = federation(SIZES, seed=SEED)  # other seeds give ties of similarity up to rounding
     run = start(world, "fggp", PARAMS, **PLAIN)
@@ -202,9 +201,7 @@ def test_clusters_equal_slow_search() -> None:
     np.testing.assert_allclose(sorted(cluster_means(rows).tolist()), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_large_clients_recompute_pairs(
-    federation: Make, start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_clients_recompute_pairs(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     world = federation(SIZES)
     kept, recomputed = start(world, "fggp", PARAMS), start(world, "fggp", PARAMS)
     for number in (1, 2):

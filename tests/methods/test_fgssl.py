@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import dgl
 import pytest
 import torch
 
-from fglbench.datasets.federation import Federation
 from fglbench.methods.fgssl import neighbour_divergence
 from fglbench.registry import UserError
 
-Make = Callable[..., Federation]
-Start = Callable[..., Any]
+from .rounds import Make, start
+
 GCN: dict[str, Any] = {"kinds": ["gcn"], "local_epochs": 2}
 NO_VIEWS = {"weak_edges": 0.0, "weak_features": 0.0, "strong_edges": 0.0, "strong_features": 0.0}
 
@@ -72,7 +70,7 @@ def slow_contrast(
         {"target": "local", "symmetric": True, "rivals": "all"},
     ],
 )
-def test_the_objective_written_out(params: dict[str, Any], federation: Make, start: Start) -> None:
+def test_the_objective_written_out(params: dict[str, Any], federation: Make) -> None:
     """Loss and gradient per client from loops over its nodes, without augmentation and dropout.
 
     If the target is the client's model, both passes have gradients, and a node has cosine 1 with its other view.
@@ -117,14 +115,7 @@ def test_the_objective_written_out(params: dict[str, Any], federation: Make, sta
             torch.testing.assert_close(mine[k], other[0], rtol=1e-4, atol=1e-5)
 
 
-def models(run: Any, rounds: int = 3) -> dict[str, torch.Tensor]:
-    for number in range(1, rounds + 1):
-        run.round(number)
-    model: dict[str, torch.Tensor] = run.simulation.server.state["model"]
-    return model
-
-
-def test_views_take_the_strength_of_their_side(federation: Make, start: Start) -> None:
+def test_views_take_the_strength_of_their_side(federation: Make) -> None:
     """Rates of 0 keep the graph of one side and not that of the other."""
     still = {"strong_edges": 0.0, "strong_features": 0.0}
     game = start(federation((30, 20, 25)), "fgssl", {"local_view": "strong", "global_view": "weak", **still}, **GCN)
@@ -134,16 +125,17 @@ def test_views_take_the_strength_of_their_side(federation: Make, start: Start) -
     assert seen.graph.num_edges() < clients.batch.graph.num_edges()
 
 
-def test_the_ablations_cannot_be_switched_on(start: Start, federation: Make) -> None:
+def test_the_ablations_cannot_be_switched_on(federation: Make) -> None:
     with pytest.raises(UserError, match="distil_weight"):
         start(federation(), "fgssl-fnsc", {"distil_weight": 1.0})
 
 
-def test_target_of_the_contrast_of_views(federation: Make, start: Start) -> None:
+def test_target_of_the_contrast_of_views(federation: Make) -> None:
     """With dropout a local target is a training pass and a frozen one is not; the initial model stays."""
     game = start(federation(), "fgssl", {"target": "initial"}, backbone={"dropout": 0.5}, **GCN)
     first = {n: v.clone() for n, v in game.simulation.server.state["model"].items()}
-    models(game)
+    for number in (1, 2, 3):
+        game.round(number)
     clients, method = game.simulation.client_batches[0], game.simulation.method
     for n, value in clients.state["initial"].items():
         torch.testing.assert_close(value, first[n].expand_as(value), rtol=0, atol=0)

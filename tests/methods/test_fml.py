@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F
 
-from fglbench.datasets.federation import Federation
+from .formulas import divergence
+from .rounds import Make, start
 
-Make = Callable[..., Federation]
 SIZES = (13, 7, 10, 9, 8)
 
 
-def divergence(teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
-    p, q = teacher.detach().softmax(0), student.softmax(0)
-    return sum((a * (a.log() - b.log()) for a, b in zip(p, q, strict=True)), torch.zeros(()))
-
-
 @pytest.mark.parametrize("nodes", ["train", "all"])
-def test_losses_and_gradients(nodes: str, federation: Make, start: Callable[..., Any]) -> None:
+def test_losses_and_gradients(nodes: str, federation: Make) -> None:
     run = start(federation(SIZES), "fml", {"alpha": 0.3, "beta": 0.8, "nodes": nodes}, backbone={"dropout": 0})
     run.round(1)
     clients = run.simulation.client_batches[0]
@@ -54,7 +46,7 @@ def test_losses_and_gradients(nodes: str, federation: Make, start: Callable[...,
 
 
 @pytest.mark.parametrize("uniform", [True, False])
-def test_server_averages_the_memes(uniform: bool, federation: Make, start: Callable[..., Any]) -> None:
+def test_server_averages_the_memes(uniform: bool, federation: Make) -> None:
     world = federation(SIZES)
     run = start(world, "fml", {"uniform": uniform})
     models = run.round(1)["model"]
@@ -64,7 +56,7 @@ def test_server_averages_the_memes(uniform: bool, federation: Make, start: Calla
         torch.testing.assert_close(value, mean)
 
 
-def test_a_round_starts_from_the_received_meme(federation: Make, start: Callable[..., Any]) -> None:
+def test_a_round_starts_from_the_received_meme(federation: Make) -> None:
     run = start(federation(SIZES), "fml", lr=1e-12, weight_decay=0.0)
     start_of_all = {name: value.clone() for name, value in run.simulation.server.state["model"].items()}
     models = run.round(1)["model"]

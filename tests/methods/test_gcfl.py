@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from itertools import combinations
 from types import SimpleNamespace
@@ -14,11 +13,11 @@ import torch
 
 from fglbench.benchmark.engine import TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 from fglbench.methods.gcfl import dtw, min_cut
 
-Make = Callable[..., Federation]
+from .rounds import Make, start
+
 COUNTS = (9, 6, 8, 7, 10)
 TRAINING: dict[str, Any] = {"kinds": ["gin"], "local_epochs": 2, "batch_size": 3, "lr": 0.01}
 
@@ -109,7 +108,7 @@ class SlowServer:
             total = sum(self.sizes[k] for k in cluster)
             mean_model = {n: sum(self.sizes[k] / total * uploads[k][n] for k in cluster) for n in uploads[0]}
             for k in cluster:
-                self.sent[k] = mean_model  # type: ignore[assignment]
+                self.sent[k] = mean_model
 
     def weights(self, cluster: list[int], moved: list[torch.Tensor]) -> np.ndarray:
         n = len(cluster)
@@ -125,7 +124,7 @@ class SlowServer:
 
 
 @pytest.mark.parametrize("name", ["gcfl", "gcfl+"])
-def test_rounds_equal_a_slow_server(name: str, labelled_sets: Make, start: Callable[..., Any]) -> None:
+def test_rounds_equal_a_slow_server(name: str, labelled_sets: Make) -> None:
     plus = name == "gcfl+"
     params: dict[str, Any] = {"eps1": 1e9, "eps2": 0.0, "warm_up": 2} | ({"length": 2} if plus else {})
     run = start(labelled_sets(COUNTS), name, params, **TRAINING)
@@ -146,7 +145,7 @@ def test_rounds_equal_a_slow_server(name: str, labelled_sets: Make, start: Calla
     assert all(torch.equal(personal[n], value) for n, value in server.state["sent"].items())
 
 
-def test_the_norm_is_that_of_the_last_minibatch_of_each_client(labelled_sets: Make, start: Callable[..., Any]) -> None:
+def test_the_norm_is_that_of_the_last_minibatch_of_each_client(labelled_sets: Make) -> None:
     """One epoch at a rate near 0: a client with one minibatch has the norm of its whole gradient."""
     world = labelled_sets((13, 5, 6))  # 7, 3, 3 training graphs: three minibatches (the last joined), one and one
     run = start(world, "gcfl+", kinds=["gin"], local_epochs=1, batch_size=3, lr=1e-9, backbone={"dropout": 0.0})
@@ -161,7 +160,7 @@ def test_the_norm_is_that_of_the_last_minibatch_of_each_client(labelled_sets: Ma
     assert float(norms[0]) > 0 and not torch.isclose(norms[0], whole[0])
 
 
-def test_norms_of_updates_replace_norms_of_gradients(labelled_sets: Make, start: Callable[..., Any]) -> None:
+def test_norms_of_updates_replace_norms_of_gradients(labelled_sets: Make) -> None:
     run = start(labelled_sets(COUNTS), "gcfl+", {"series": "update"}, **TRAINING)
     sent = run.simulation.server.initial_model()
     uploads = run.round(1)
@@ -183,9 +182,7 @@ def test_one_cluster_is_fedavg(name: str, participation: float, labelled_sets: M
 
 
 @pytest.mark.parametrize("name", ["gcfl", "gcfl+"])
-def test_without_a_cut_models_are_bitwise_those_of_fedavg(
-    name: str, labelled_sets: Make, start: Callable[..., Any]
-) -> None:
+def test_without_a_cut_models_are_bitwise_those_of_fedavg(name: str, labelled_sets: Make) -> None:
     runs = [start(labelled_sets(COUNTS), each, **TRAINING) for each in (name, "fedavg")]
     for number in range(1, 5):
         uploads = [run.round(number)["model"] for run in runs]
@@ -203,7 +200,7 @@ def test_bounds_in_units_of_the_largest_mean_update() -> None:
     assert len(method.parted(server, [0, 1, 2], cut * 0.6)) == 1  # no client moves by 2
 
 
-def test_the_unit_is_the_largest_of_all_rounds(labelled_sets: Make, start: Callable[..., Any]) -> None:
+def test_the_unit_is_the_largest_of_all_rounds(labelled_sets: Make) -> None:
     run = start(labelled_sets(COUNTS), "gcfl", {"scale": "largest"}, **TRAINING)
     seen = []
     for number in range(1, 5):
@@ -214,7 +211,7 @@ def test_the_unit_is_the_largest_of_all_rounds(labelled_sets: Make, start: Calla
         assert run.simulation.server.state["largest"] == pytest.approx(max(seen))
 
 
-def test_a_cluster_with_absent_clients_is_not_cut(labelled_sets: Make, start: Callable[..., Any]) -> None:
+def test_a_cluster_with_absent_clients_is_not_cut(labelled_sets: Make) -> None:
     params = {"eps1": 1e9, "eps2": 0.0, "warm_up": 0}
     run = start(labelled_sets(COUNTS), "gcfl", params, **TRAINING, participation=0.5)
     for number in range(1, 5):
@@ -231,7 +228,7 @@ def test_mean_update_is_over_clients() -> None:
     assert method.parted(server, [0, 1, 2], equal) == [[0, 1, 2]]
 
 
-def test_pairs_and_clusters_with_small_updates_are_not_cut(labelled_sets: Make, start: Callable[..., Any]) -> None:
+def test_pairs_and_clusters_with_small_updates_are_not_cut(labelled_sets: Make) -> None:
     for counts, params in (((9, 6), {"eps1": 1e9}), (COUNTS, {"eps1": 1e9, "eps2": 1e9}), (COUNTS, {"eps1": 1e-9})):
         run = start(labelled_sets(counts), "gcfl", {"eps2": 0.0, "warm_up": 0, **params}, **TRAINING)
         run.round(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,9 @@ import torch
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.simulation import Simulation
-from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 
-Make = Callable[..., Federation]
+from .rounds import Make
 
 
 def server_path(rule: str, deltas: list[float], lr: float) -> list[float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,10 @@ import torch
 import torch.nn.functional as F
 
 from fglbench.benchmark.engine.rng import stream
-from fglbench.datasets.federation import Federation
 from fglbench.methods import ghost
 
-Make = Callable[..., Federation]
+from .rounds import Make, start
+
 Model = dict[str, torch.Tensor]
 SIZES = (13, 7, 10)
 D, H, C, SEED = 12, 8, 3, 5
@@ -79,9 +78,7 @@ def gcn(w: Model, x: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch
     return h, a @ h @ w["1.weight"] + w["1.bias"]
 
 
-def test_the_round_equals_slow_loops(
-    federation: Make, start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_round_equals_slow_loops(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ghost, "DROPOUT", 0.0)
     world = federation(SIZES)
     run = start(world, "ghost", PARAMS, **PLAIN)
@@ -150,7 +147,7 @@ def test_without_edges_the_plan_is_the_best_assignment() -> None:
     assert objective(ghost.plan(cost, none, none), cost, none, none) == pytest.approx(best / 6)
 
 
-def test_retention_has_no_effect_with_one_graph(federation: Make, start: Callable[..., Any]) -> None:
+def test_retention_has_no_effect_with_one_graph(federation: Make) -> None:
     models = []
     for weight in (0.0, 100.0):
         run = start(federation((20,)), "ghost", {**PARAMS, "graphs": 1, "lam_retention": weight}, **PLAIN)
@@ -159,7 +156,7 @@ def test_retention_has_no_effect_with_one_graph(federation: Make, start: Callabl
     assert all(torch.equal(value, models[1][name]) for name, value in models[0].items())
 
 
-def test_it_spends_at_most_the_epochs_of_all_rounds(federation: Make, start: Callable[..., Any]) -> None:
+def test_it_spends_at_most_the_epochs_of_all_rounds(federation: Make) -> None:
     for epochs, expected in ((4, 4), (100, 6)):
         run = start(federation(SIZES), "ghost", {**PARAMS, "epochs": epochs}, rounds=3, **PLAIN)
         run.round(1)

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 
 from fglbench.benchmark.engine import is_statistic
-from fglbench.benchmark.engine.backbones import Params
 from fglbench.benchmark.engine.graphs.clustering import GraphClientBatch
 from fglbench.benchmark.engine.graphs.graphsets import neighbours
-from fglbench.datasets.federation import Federation
 from fglbench.methods.infograph import InfoGraphFedAvg, InfoGraphModel
 from fglbench.methods.parts.encoders import named
 from fglbench.methods.parts.mutual_information import jensen_shannon
 
-Make = Callable[..., Federation]
-Start = Callable[..., Any]
-Final = Callable[..., Params]
+from .rounds import Make, final, start_graphs
+
 H, LAYERS, FEATURES = 4, 2, 4  # of `start_graphs`
 
 
@@ -60,7 +55,7 @@ def test_loss_is_the_jensen_shannon_form_client_by_client() -> None:
         torch.testing.assert_close(a, b)
 
 
-def test_batch_loss_scores_discriminated_node_codes_against_graph_codes(graph_sets: Make, start_graphs: Start) -> None:
+def test_batch_loss_scores_discriminated_node_codes_against_graph_codes(graph_sets: Make) -> None:
     (clients,) = start_graphs(graph_sets(), "infograph-fedavg").simulation.client_batches
     assert isinstance(clients, GraphClientBatch)
     next(iter(clients.steps()))
@@ -83,7 +78,7 @@ def test_batch_loss_scores_discriminated_node_codes_against_graph_codes(graph_se
         torch.testing.assert_close(losses[k], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_discriminators_and_encoder_all_train(graph_sets: Make, start_graphs: Start) -> None:
+def test_discriminators_and_encoder_all_train(graph_sets: Make) -> None:
     running = start_graphs(graph_sets(), "infograph-fedavg")
     state = running.simulation.server.state
     before = {name: value.clone() for name, value in state["model"].items()}
@@ -92,7 +87,7 @@ def test_discriminators_and_encoder_all_train(graph_sets: Make, start_graphs: St
 
 
 @pytest.mark.parametrize("family", ["infograph", "mvgrl"])
-def test_fedprox_without_its_term_is_fedavg_and_with_it_is_not(family: str, graph_sets: Make, final: Final) -> None:
+def test_fedprox_without_its_term_is_fedavg_and_with_it_is_not(family: str, graph_sets: Make) -> None:
     world = graph_sets()
     plain = final(world, f"{family}-fedavg")
     for mu, same in ((0.0, True), (10.0, False)):
@@ -100,7 +95,7 @@ def test_fedprox_without_its_term_is_fedavg_and_with_it_is_not(family: str, grap
         assert all(torch.equal(plain[name], near[name]) for name in plain) is same
 
 
-def test_the_proximal_term_leaves_running_statistics_alone(graph_sets: Make, start_graphs: Start) -> None:
+def test_the_proximal_term_leaves_running_statistics_alone(graph_sets: Make) -> None:
     (clients,) = start_graphs(graph_sets(), "infograph-fedprox").simulation.client_batches
     other = {name: value + 2 for name, value in clients.params.items()}
     trained = sum(value[0].numel() for name, value in clients.params.items() if not is_statistic(name))

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 
 from fglbench.benchmark.engine import Facts
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 
-Make = Callable[..., Federation]
+from .rounds import Make, start
+
 H, C = 8, 3
 
 
-def test_head_is_the_weighted_mean_and_encoders_stay_apart(federation: Make, start: Callable[..., Any]) -> None:
+def test_head_is_the_weighted_mean_and_encoders_stay_apart(federation: Make) -> None:
     world = federation((13, 7, 10, 9, 8))
     run = start(world, "lg-fedavg", clients_per_batch=5)
     for number in (1, 2):
@@ -34,7 +31,7 @@ def test_head_is_the_weighted_mean_and_encoders_stay_apart(federation: Make, sta
             assert torch.equal(value, scored[name])
 
 
-def test_clients_train_from_the_common_head(federation: Make, start: Callable[..., Any]) -> None:
+def test_clients_train_from_the_common_head(federation: Make) -> None:
     run = start(federation((13, 7, 10)), "lg-fedavg", lr=1e-12, weight_decay=0.0)
     head = run.round(1)["head"]
     common = run.simulation.server.initial_model()

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from fglbench.datasets.federation import Federation
+from .rounds import Make, start
 
-Make = Callable[..., Federation]
 GCN: dict[str, Any] = {"kinds": ["gcn"], "local_epochs": 2}
 
 
-def test_a_round_equals_slow_loops(federation: Make, start: Callable[..., Any]) -> None:
+def test_a_round_equals_slow_loops(federation: Make) -> None:
     """Round 2 per client: the contrast by loops, SGD by hand, then the weighted mean."""
     world, training = federation((13, 7, 10)), {"optimiser": "sgd", "lr": 0.3, "weight_decay": 0.0}
     options = {**GCN, **training, "backbone": {"dropout": 0.0}}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import dgl
 import torch
@@ -12,11 +10,10 @@ import torch.nn.functional as F
 
 from fglbench.benchmark.engine.backbones import Params
 from fglbench.benchmark.engine.graphs.clustering import GraphClientBatch
-from fglbench.datasets.federation import Federation
 from fglbench.methods.mvgrl import MVGRLFedAvg
 
-Make = Callable[..., Federation]
-Start = Callable[..., Any]
+from .rounds import Make, start_graphs
+
 H, LAYERS, FEATURES, ALPHA = 4, 2, 4, 0.2  # width and depth of `start_graphs`
 
 
@@ -65,7 +62,7 @@ def cross(nodes: list[torch.Tensor], graphs: list[torch.Tensor]) -> torch.Tensor
     return loss
 
 
-def test_loss_contrasts_nodes_of_one_view_with_graphs_of_the_other(graph_sets: Make, start_graphs: Start) -> None:
+def test_loss_contrasts_nodes_of_one_view_with_graphs_of_the_other(graph_sets: Make) -> None:
     world = graph_sets((5, 3, 4))
     (clients,) = start_graphs(world, "mvgrl-fedavg").simulation.client_batches
     assert isinstance(clients, GraphClientBatch)
@@ -77,7 +74,7 @@ def test_loss_contrasts_nodes_of_one_view_with_graphs_of_the_other(graph_sets: M
     losses = MVGRLFedAvg().batch_loss(clients)
     names = list(clients.params)
     grads = dict(zip(names, torch.autograd.grad(losses.sum(), [clients.params[n] for n in names]), strict=True))
-    graphs = [graph for client in world.clients for graph in client.graphs]  # type: ignore[union-attr]
+    graphs = [graph for client in world.clients for graph in client.graphs]
     place = 0
     for k, count in enumerate(clients.minibatch.counts):
         picks = clients.minibatch.picks[place : place + count]
@@ -91,13 +88,13 @@ def test_loss_contrasts_nodes_of_one_view_with_graphs_of_the_other(graph_sets: M
             torch.testing.assert_close(grads[name][k], grad, rtol=1e-5, atol=1e-5)
 
 
-def test_embedding_is_the_sum_of_both_views_graph_codes(graph_sets: Make, start_graphs: Start) -> None:
+def test_embedding_is_the_sum_of_both_views_graph_codes(graph_sets: Make) -> None:
     world = graph_sets((5, 3, 4))
     (clients,) = start_graphs(world, "mvgrl-fedavg").simulation.client_batches
     assert isinstance(clients, GraphClientBatch)
     batch = clients.stack.batch(clients.held)
     embedding = MVGRLFedAvg().embed(clients.params, clients.network, batch)
     params = {name: value[0] for name, value in clients.params.items()}
-    graphs = [graph for client in world.clients for graph in client.graphs]  # type: ignore[union-attr]
+    graphs = [graph for client in world.clients for graph in client.graphs]
     expected = [first[1] + second[1] for first, second in (codes(params, graph) for graph in graphs)]
     torch.testing.assert_close(embedding, torch.stack(expected), rtol=1e-5, atol=1e-6)

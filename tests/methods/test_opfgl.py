@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 
 from fglbench.benchmark.engine.rng import stream
-from fglbench.datasets.federation import Federation
 
-Make = Callable[..., Federation]
+from .rounds import Make, start
+
 Model = dict[str, torch.Tensor]
 SIZES = (13, 22, 17)
 D, C, SEED = 12, 3, 5
@@ -186,7 +186,7 @@ def slow_client(client: Any, w: Model, x: torch.Tensor, a: torch.Tensor, p: dict
     return w
 
 
-def test_the_round_equals_slow_loops(federation: Make, start: Callable[..., Any]) -> None:
+def test_the_round_equals_slow_loops(federation: Make) -> None:
     world = federation(SIZES)
     run = start(world, "o-pfgl", PARAMS, **PLAIN)
     (clients,) = run.simulation.client_batches
@@ -210,14 +210,14 @@ def test_the_round_equals_slow_loops(federation: Make, start: Callable[..., Any]
             torch.testing.assert_close(clients.params[name][k], value, rtol=1e-5, atol=1e-5)
 
 
-def test_pooled_statistics_are_those_of_all_nodes(federation: Make, start: Callable[..., Any]) -> None:
+def test_pooled_statistics_are_those_of_all_nodes(federation: Make) -> None:
     """A single surrogate node that matches only the pooled mean equals the mean of all nodes."""
     world = federation(SIZES)
     params = {"nodes": 1, "hops": 0, "expand": 0, "lam_smoothness": 0.0, "condense_steps": 900, "lr_features": 0.05}
     run = start(world, "o-pfgl", params | {"epochs": 1}, **PLAIN)
     run.round(1)
-    x = [client.feat.to_dense()[client.graph.ndata["train_mask"]] for client in world.clients]  # type: ignore[union-attr]
-    label = [client.graph.ndata["label"][client.graph.ndata["train_mask"]] for client in world.clients]  # type: ignore[union-attr]
+    x = [client.feat.to_dense()[client.graph.ndata["train_mask"]] for client in world.clients]
+    label = [client.graph.ndata["label"][client.graph.ndata["train_mask"]] for client in world.clients]
     for c in range(C):
         rows = [a[b == c] for a, b in zip(x, label, strict=True) if (b == c).sum() > 1]
         surrogate = run.simulation.client_batches[0].received["features"][0, c]
@@ -225,9 +225,7 @@ def test_pooled_statistics_are_those_of_all_nodes(federation: Make, start: Calla
 
 
 @pytest.mark.parametrize(("epochs", "expected"), [(4, 4), (100, 6)])
-def test_it_spends_at_most_the_epochs_of_all_rounds(
-    federation: Make, start: Callable[..., Any], epochs: int, expected: int
-) -> None:
+def test_it_spends_at_most_the_epochs_of_all_rounds(federation: Make, epochs: int, expected: int) -> None:
     run = start(federation(SIZES), "o-pfgl", PARAMS | {"epochs": epochs}, rounds=3, **PLAIN)
     run.round(1)
     (clients,) = run.simulation.client_batches
@@ -236,7 +234,7 @@ def test_it_spends_at_most_the_epochs_of_all_rounds(
     assert [phase.rounds for phase in run.method.phases(run.simulation.config)] == [1]
 
 
-def test_different_architectures_train_on_the_same_surrogate(federation: Make, start: Callable[..., Any]) -> None:
+def test_different_architectures_train_on_the_same_surrogate(federation: Make) -> None:
     """A client's model does not depend on other clients' architectures."""
     vectors = []
     for kinds in (["gcn", "sgc", "gcn"], ["gcn", "sage", "gat"]):

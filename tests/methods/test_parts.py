@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -18,13 +17,15 @@ from fglbench.benchmark.engine.graphs.graphsets import GraphStack
 from fglbench.benchmark.engine.payload import tree_bytes
 from fglbench.benchmark.engine.rng import Streams
 from fglbench.benchmark.engine.segment_ops import SparseMatrix
-from fglbench.datasets.federation import Federation, NodeClient
+from fglbench.datasets.federation import NodeClient
 from fglbench.methods.fedgta import propagate_labels
 from fglbench.methods.fedsage import products
 from fglbench.methods.fedsage.products import Thinned, thinned_product
 from fglbench.methods.parts.contrast import augment
 from fglbench.methods.parts.mutual_information import PersonalisedPageRank
 from fglbench.methods.parts.rows import listed, packed, split, unpacked
+
+from .rounds import Make
 
 close = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-4)  # sums of 300 terms, in another order
 SHAPES = [(40, 300, 70), (5, 1, 3), (1, 128, 1), (0, 7, 3), (4, 0, 3)]
@@ -123,9 +124,6 @@ def test_a_tree_of_lists_is_the_clients_trees() -> None:
         assert torch.equal(one["id"], part["id"]) and torch.equal(one["rows"]["values"], part["rows"]["values"])
 
 
-Make = Callable[..., Federation]
-
-
 def dense(client: NodeClient) -> torch.Tensor:
     """D^-1/2 (A + I) D^-1/2 of one client, float64."""
     n = client.graph.num_nodes()
@@ -187,7 +185,7 @@ def slow_diffusion(edges: set[tuple[int, int]], n: int, alpha: float) -> np.ndar
 
 @pytest.mark.parametrize("alpha", [0.2, 0.6])
 def test_pagerank_is_the_sum_over_walks_of_each_graph(alpha: float, graph_sets: Make) -> None:
-    graphs = graph_sets().whole.graphs  # type: ignore[union-attr]
+    graphs = graph_sets().whole.graphs
     stack = GraphStack(graphs)
     dense = stack.operator(PersonalisedPageRank(alpha)).toarray()
     between = dense.copy()
@@ -202,7 +200,7 @@ def test_pagerank_is_the_sum_over_walks_of_each_graph(alpha: float, graph_sets: 
 
 
 def test_the_threshold_drops_small_entries_and_no_other(graph_sets: Make) -> None:
-    stack = GraphStack(graph_sets().whole.graphs)  # type: ignore[union-attr]
+    stack = GraphStack(graph_sets().whole.graphs)
     exact, cut = stack.operator(PersonalisedPageRank(0.2)), stack.operator(PersonalisedPageRank(0.2, 0.1))
     expected = np.where(exact.toarray() >= np.float32(0.1), exact.toarray(), 0)
     assert 0 < cut.nnz < exact.nnz
@@ -210,7 +208,7 @@ def test_the_threshold_drops_small_entries_and_no_other(graph_sets: Make) -> Non
 
 
 def test_an_operator_is_computed_once(graph_sets: Make) -> None:
-    stack = GraphStack(graph_sets().whole.graphs)  # type: ignore[union-attr]
+    stack = GraphStack(graph_sets().whole.graphs)
     assert stack.operator(PersonalisedPageRank(0.2)) is stack.operator(PersonalisedPageRank(0.2))
     assert stack.operator(PersonalisedPageRank(0.2)) is not stack.operator(PersonalisedPageRank(0.3))
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from fglbench.datasets.federation import Federation
+from .rounds import Make, start
 
-Make = Callable[..., Federation]
 PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
 RATE = 0.05
 
 
-def test_without_a_rate_the_global_model_stays(federation: Make, start: Callable[..., Any]) -> None:
+def test_without_a_rate_the_global_model_stays(federation: Make) -> None:
     run = start(federation((13, 7, 10)), "pfedme", {"eta": 0.0}, kinds=["gcn"])
     first = {name: value.clone() for name, value in run.simulation.server.state["model"].items()}
     for number in (1, 2):
@@ -25,7 +23,7 @@ def test_without_a_rate_the_global_model_stays(federation: Make, start: Callable
 
 
 @pytest.mark.parametrize("inner", [1, 2, 5])
-def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any], inner: int) -> None:
+def test_rounds_equal_slow_loops(federation: Make, inner: int) -> None:
     """Two rounds of three steps per client: regularisation and SGD by hand, w after each local round."""
     world, lam, eta, beta = federation((13, 7, 10)), 2.0, 0.3, 1.5
     params = {"lam": lam, "eta": eta, "inner": inner, "beta": beta}
@@ -62,7 +60,7 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any], in
             torch.testing.assert_close(scored[n][k], value, rtol=1e-5, atol=1e-5)
 
 
-def test_a_straggler_does_fewer_local_rounds(federation: Make, start: Callable[..., Any]) -> None:
+def test_a_straggler_does_fewer_local_rounds(federation: Make) -> None:
     """A client that trains one of three epochs uploads as in rounds of one epoch; the other uploads do not change."""
     world, params = federation((13, 7, 10)), {"lam": 2.0, "eta": 0.3, "inner": 1}
     one, full = (start(world, "pfedme", params, **PLAIN, local_epochs=epochs) for epochs in (1, 3))

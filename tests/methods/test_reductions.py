@@ -10,6 +10,8 @@ import torch
 
 from fglbench.datasets.federation import Federation
 
+from .rounds import start
+
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
 PLAIN: dict[str, Any] = {**GCN, "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
 HEAD: dict[str, Any] = {"backbone": {"linear_head": True}}
@@ -91,15 +93,13 @@ TERMS = [
 
 def of(run: Any, uploads: dict[str, Any], what: str) -> dict[str, torch.Tensor]:
     if what == "clients":
-        return run.simulation.client_batches[0].params  # type: ignore[no-any-return]
+        return run.simulation.client_batches[0].params
     params: dict[str, torch.Tensor] = run.simulation.server.state["model"] if what == "server" else uploads["model"]
     return params
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.method}-{'-'.join(map(str, case.params))}")
-def test_method_reduces_to_another(
-    case: Case, federation: Callable[..., Federation], start: Callable[..., Any]
-) -> None:
+def test_method_reduces_to_another(case: Case, federation: Callable[..., Federation]) -> None:
     world = federation(case.sizes)
     mine = start(world, case.method, case.params, **case.training)
     other = start(world, case.other, case.other_params, **case.other_training)
@@ -114,8 +114,7 @@ def test_method_reduces_to_another(
 @pytest.mark.parametrize(("method", "params", "training", "other", "other_training"), TERMS)
 def test_terms_change_the_model(
     method: str, params: dict[str, Any], training: dict[str, Any], other: str, other_training: dict[str, Any],
-    federation: Callable[..., Federation], start: Callable[..., Any],
-) -> None:  # fmt: skip
+    federation: Callable[..., Federation], ) -> None:  # fmt: skip
     world = federation(FIVE)
     runs = start(world, method, params, **training), start(world, other, **other_training)
     for number in (1, 2, 3):
@@ -126,9 +125,7 @@ def test_terms_change_the_model(
 
 
 @pytest.mark.parametrize("name", ["fed-pub", "fedaux", "fediih"])
-def test_personal_aggregates_at_the_ends_of_their_scale(
-    name: str, federation: Callable[..., Federation], start: Callable[..., Any]
-) -> None:
+def test_personal_aggregates_at_the_ends_of_their_scale(name: str, federation: Callable[..., Federation]) -> None:
     """Without scale all clients get the plain mean; a single client gets its model back."""
     for sizes, params in ((THREE, {"scale": 0}), ((20,), {})):
         run = start(federation(sizes), name, params, **GCN)

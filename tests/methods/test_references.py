@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,14 +19,14 @@ from fglbench.benchmark.engine.train import set_up
 from fglbench.datasets.federation import Federation, GraphClient
 from fglbench.methods import METHODS
 
-Make = Callable[..., Federation]
+from .rounds import Make
 
 
 def by_hand(world: Federation) -> list[float]:
     """Test accuracy per client of its most frequent training class."""
     scores = []
     for client in world.clients:
-        label, train, test = (client.graph.ndata[key].tolist() for key in ("label", "train_mask", "test_mask"))  # type: ignore[union-attr]
+        label, train, test = (client.graph.ndata[key].tolist() for key in ("label", "train_mask", "test_mask"))
         seen = Counter(c for c, in_train in zip(label, train, strict=True) if in_train)
         named = min(seen, key=lambda c: (-seen[c], c)) if seen else 0
         asked = [c for c, in_test in zip(label, test, strict=True) if in_test]
@@ -61,7 +60,7 @@ def test_label_counts_by_loops(counts: str, labelled: bool, graph_sets: Make) ->
     """Graphs with three labels and an attribute, or with two attributes, which are summed."""
     world, source = graph_sets(), np.random.default_rng(0)
     graphs, expected = [], []
-    for graph in world.whole.graphs:  # type: ignore[union-attr]
+    for graph in world.whole.graphs:
         n = graph.num_nodes()
         kind, attribute = source.integers(0, 3, n), source.random((n, 2)).astype(np.float32)
         feat: Any = np.concatenate([np.eye(3, dtype=np.float32)[kind], attribute[:, :1]], 1) if labelled else attribute
@@ -83,11 +82,11 @@ def test_label_counts_cluster_what_differs_in_labels(graph_sets: Make) -> None:
     """Classes that differ in node labels are found without edges and training."""
     world = graph_sets()
     graphs = []
-    for graph, label in zip(world.whole.graphs, world.whole.label.tolist(), strict=True):  # type: ignore[union-attr]
+    for graph, label in zip(world.whole.graphs, world.whole.label.tolist(), strict=True):
         graph = graph.local_var()
         graph.ndata["feat"] = torch.eye(world.num_classes)[torch.full((graph.num_nodes(),), label)] * 1.0
         graphs.append(graph)
-    other = replace(world, whole=replace(world.whole, graphs=graphs))  # type: ignore[type-var]
+    other = replace(world, whole=replace(world.whole, graphs=graphs))
     method = METHODS.build("label-counts", {"counts": "shares"})
     assert train(other, method, [BACKBONES.build("gin")], TrainConfig(rounds=3), 0).score == 1
 
@@ -100,7 +99,7 @@ def test_references_are_marked_and_do_not_train(name: str) -> None:
 
 def one_hot(world: Federation) -> Federation:
     """Nodes labelled by their degree, 1 to 8, and a constant that is no label."""
-    for graph in world.whole.graphs:  # type: ignore[union-attr]
+    for graph in world.whole.graphs:
         degree = torch.nn.functional.one_hot(graph.in_degrees().clamp(max=8), 9).float()
         graph.ndata["feat"] = torch.cat([degree, torch.full((len(degree), 1), 0.5)], 1)
     return world
@@ -111,7 +110,7 @@ def predicted(world: Federation, size: int | None = None) -> list[torch.Tensor]:
     simulation, evaluator = set_up(world, METHODS.build("count-classifier"), [gin], TrainConfig(), 0, size)
     scored = evaluator.score(simulation.models(), "personal", "local")
     assert scored is not None and scored.predicted is not None
-    return list(scored.predicted.split([len(client.graphs) for client in world.clients]))  # type: ignore[union-attr]
+    return list(scored.predicted.split([len(client.graphs) for client in world.clients]))
 
 
 @pytest.mark.parametrize("size", [None, 1])

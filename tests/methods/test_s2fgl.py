@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fglbench.datasets.federation import Federation
 from fglbench.methods.s2fgl import frequencies
 
-Make = Callable[..., Federation]
+from .rounds import Make, start
+
 Model = dict[str, torch.Tensor]
 SIZES = (30, 20, 26)
 H = 8
@@ -89,7 +88,7 @@ def slow_loss(w: Model, client: Any, received: torch.Tensor | None, book: torch.
     return loss + p["nlir"] * nlir + p["fgma"] * fgma
 
 
-def test_three_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) -> None:
+def test_three_rounds_equal_slow_loops(federation: Make) -> None:
     params = {"nlir": 2.0, "fgma": 3.0, "alpha": 0.8, "slots": 2, "similar": 2, "frequencies": 2, "drawn": 0.7}
     world = federation(SIZES)
     run = start(world, "s2fgl", params, **PLAIN)
@@ -133,7 +132,7 @@ def test_lowest_frequency_of_equal_rows_is_constant(n: int) -> None:
     np.testing.assert_allclose(vectors[:, 1:].sum(0).numpy(), 0, atol=1e-5)
 
 
-def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
+def test_bytes(federation: Make) -> None:
     run = start(federation(SIZES), "s2fgl", **PLAIN)
     upload = run.round(1)
     simulation, model = run.simulation, (12 * H + H) + (H * 3 + 3)

@@ -1,125 +1,12 @@
-"""Made-up result rows for the report's tests, written through the store, so that the files have the real format."""
+"""A results folder for the tests of the report."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import numpy as np
 import pytest
 
-from fglbench.benchmark.store import Store
-from fglbench.benchmark.store.schema import Row
-from fglbench.report.board import Board
-from fglbench.report.loading import frame
-
-ENVIRONMENT = "0123456789ab"
-
-
-def row(dataset: str, method: str, seed: int, score: float | None = None, **changes: Any) -> Row:
-    """One row; ok when it has a score."""
-    values: dict[str, Any] = {
-        "suite": "demo",
-        "task": "node",
-        "dataset": dataset,
-        "dataset_params": '{"normalise":true}',
-        "dataset_fingerprint": hashlib.sha256(dataset.encode()).hexdigest(),
-        "partition": "louvain",
-        "partition_params": '{"resolution":1.0}',
-        "partition_hash": f"{dataset}{seed}",
-        "clients": 10,
-        "split": "ratio",
-        "split_params": '{"test":0.4,"train":0.2,"val":0.4}',
-        "backbone": "gcn",
-        "backbone_params": '{"hidden":64}',
-        "method": method,
-        "method_version": hashlib.sha256(method.encode()).hexdigest()[:12],
-        "method_params": "{}",
-        "training": '{"local_epochs":3,"rounds":100}',
-        "seed": seed,
-        "status": "ok" if score is not None else "failed",
-        "score": score,
-        "score_metric": "accuracy/global model/local test/mean over clients",
-        "started": f"2025-01-02T03:04:{seed:02d}Z",
-        "git_sha": "a" * 40,
-        "git_dirty": False,
-        "environment": ENVIRONMENT,
-        "reference": method == "global",
-    }
-    if score is not None:
-        values |= {
-            "val": score,
-            "macro_f1": score / 2,
-            "best_round": 40,
-            "rounds": 100,
-            "upload_bytes": 10_000_000,
-            "download_bytes": 10_000_000,
-            "upload_bytes_best": 4_000_000,
-            "download_bytes_best": 4_000_000,
-            "train_seconds": 2.0,
-            "total_seconds": 3.0,
-            "peak_memory_mb": 500.0,
-        }
-    values |= changes
-    identity = [values[name] for name in sorted(values) if name not in ("started", "score", "status", "error")]
-    return Row(key=hashlib.sha256(repr(identity).encode()).hexdigest()[:16], **values)
-
-
-def history(score: float, rounds: int = 20) -> dict[str, Any]:
-    """A side file with a saturating curve."""
-    steps = np.arange(1, rounds + 1)
-    return {
-        "history": {"round": steps.tolist(), "score": (score * (1 - np.exp(-steps / 5))).tolist()},
-        "per_client": {"score": [score, score]},
-    }
-
-
-def write(folder: Path, rows: Iterable[Row], curves: bool = True) -> Path:
-    """A results folder with these rows, in this order."""
-    store = Store(folder)
-    for each in rows:
-        store.append(each)
-        if curves and each.score is not None:
-            store.write_history(each.suite, each.key, history(each.score))
-    about = {"python": "3.11.9", "cpu": "a | pipe", "cores": 2, "packages": {"torch": "2.5.0", "dgl": "1.1.3"}}
-    (folder / "environments").mkdir(exist_ok=True)
-    (folder / "environments" / f"{ENVIRONMENT}.json").write_text(json.dumps(about))
-    return folder
-
-
-def demo() -> list[Row]:
-    """Three datasets, two seeds. alpha beats beta beats gamma everywhere but on wiki, where gamma is first; delta lacks
-    a seed on cora (failed) and does not apply to wiki (skipped); global is the reference."""
-    base = {"cora": 0.80, "pubmed": 0.85, "wiki": 0.50}
-    found = []
-    for dataset, level in base.items():
-        for seed in (0, 1):
-            noise = 0.01 * seed
-            found.append(row(dataset, "global", seed, level + 0.05 + noise, upload_bytes_best=0, download_bytes_best=0))
-            found.append(row(dataset, "alpha", seed, level + noise))
-            found.append(row(dataset, "beta", seed, level - 0.1 + noise * 1.1))
-            found.append(row(dataset, "gamma", seed, level + (0.02 if dataset == "wiki" else -0.2) + noise * 0.8))
-            if dataset == "wiki":
-                found.append(row(dataset, "delta", seed, status="skipped", error="needs features"))
-            elif (dataset, seed) == ("cora", 1):
-                found.append(row(dataset, "delta", seed, error="loss is nan | round 3"))
-            else:
-                found.append(row(dataset, "delta", seed, level - 0.3))
-    return found
-
-
-def board(rows: Iterable[Row], suite: str = "demo") -> Board:
-    """The board of rows that never saw a disk."""
-    return Board.build(suite, frame(rows))
-
-
-@pytest.fixture(scope="session")
-def made() -> SimpleNamespace:
-    return SimpleNamespace(row=row, demo=demo, write=write, board=board, history=history)
+from .samples import demo, write
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,12 +15,14 @@ from fglbench.report.reproduction.match import Ours
 from fglbench.report.reproduction.page import BEGIN, END, claim_table, readings
 from fglbench.report.reproduction.view import View, judged
 
+from . import samples
+
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = 300
 
 
 def made_view(shift: float) -> View:
-    """FedGL's Table 5 with made scores: three seeds of Federated, and of FedGL `shift` above on average."""
+    """FedGL's Table 5 with sample scores of three seeds: FedGL is `shift` above Federated on average."""
     paper, table = tables()["fedgl-table5"]
     figures, reading = list(paper.rows(table, printed())), paper.readings_of(table)[0]
     rng = np.random.default_rng(0)
@@ -55,34 +56,34 @@ def test_the_gain_is_welch_s_test_over_the_columns(shift: float) -> None:
 def test_the_best_other_reading_supports_most_claims_and_the_stated_is_the_paper_s() -> None:
     paper, _ = tables()["fedgl-table5"]
     base = made_view(0.0)
-    others = [
-        View(paper, base.table, reading, base.figures, own.ours, own.claims, own.affected)
-        for reading, own in zip(
+    alternatives = [
+        View(paper, base.table, reading, base.figures, view.ours, view.claims, view.affected)
+        for reading, view in zip(
             [base.reading.model_copy(update={"id": name}) for name in ("worse", "better")],
             [made_view(-0.1), made_view(0.1)],
             strict=True,
         )
     ]
-    stated, best = readings(paper, [base, *others])
+    stated, best = readings(paper, [base, *alternatives])
     assert stated is base and best is not None and best.reading.id == "better"
     again = paper.model_copy(update={"stated": "worse"})
-    assert readings(again, [base, *others])[0].reading.id == "worse"
+    assert readings(again, [base, *alternatives])[0].reading.id == "worse"
 
 
 def test_every_stated_reading_is_one_of_the_paper_s() -> None:
     assert all(not paper.stated or paper.stated in {one.id for one in paper.readings} for paper in papers())
 
 
-def test_the_report_writes_the_block_of_a_page(tmp_path: Path, made: SimpleNamespace) -> None:
+def test_the_report_writes_the_block_of_a_page(tmp_path: Path) -> None:
     place = {"suite": "fedgl-table2", "partition": "random-overlap", "clients": 6, "split": "fixed"}
-    own = {"fedgl": {"method_params": '{"beta":1.0,"report_on":"own"}'}}
+    params = {"fedgl": {"method_params": '{"beta":1.0,"report_on":"own"}'}}
     rows = [
-        made.row("cora", method, seed, score + 0.01 * seed, **place, **own.get(method, {}))
+        samples.row("cora", method, seed, score + 0.01 * seed, **place, **params.get(method, {}))
         for method, score in (("fedavg", 0.8), ("fedgl", 0.9))
         for seed in range(3)
     ]
-    rows += [made.row("cora", "a", 0, 0.5, suite="quick")]
-    folder = made.write(tmp_path / "results", rows, curves=False)
+    rows += [samples.row("cora", "a", 0, 0.5, suite="quick")]
+    folder = samples.write(tmp_path / "results", rows, curves=False)
     page = tmp_path / "docs" / "findings" / "fedgl.md"
     page.parent.mkdir(parents=True)
     page.write_text(f"# FedGL\n\n{BEGIN}\nold\n{END}\n\nThe end.\n")
@@ -94,7 +95,7 @@ def test_the_report_writes_the_block_of_a_page(tmp_path: Path, made: SimpleNames
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "findings").glob("*.md")), ids=lambda page: page.stem)
-def test_a_page_of_findings_has_300_words_beside_tables_and_commands(page: Path) -> None:
+def test_findings_pages_have_at_most_300_words_of_text(page: Path) -> None:
     text = re.sub(r"<!-- claims:begin -->.*<!-- claims:end -->", "", page.read_text(encoding="utf-8"), flags=re.S)
     text = re.sub(r"(?m)^\s*\|.*$|^ {4}.*$|`fglbench [^`]*`", "", text)
     assert len(re.sub(r"\]\([^)]*\)", "]", text).split()) <= WORDS

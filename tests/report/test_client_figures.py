@@ -1,9 +1,8 @@
-"""Figures about clients: the spread of their scores, and the labels that they hold."""
+"""Figures of clients: the spread of their scores, and their labels."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,20 +15,22 @@ from fglbench.report.board import Board
 from fglbench.report.figures import clients
 from fglbench.report.ranking import Ranking
 
+from . import samples
 
-def ranking(made: SimpleNamespace, rows: list[Any], files: list[dict[str, Any]]) -> Ranking:
+
+def ranking(rows: list[Any], files: list[dict[str, Any]]) -> Ranking:
     """A board whose i-th row has the i-th side file."""
     stored = {row.key: file for row, file in zip(rows, files, strict=True)}
-    board = made.board(rows)
+    board = samples.board(rows)
     return Ranking(Board(board.suite, board.rows, stored.get))
 
 
-def test_clients_are_sorted_within_a_seed_before_seeds_are_averaged(made: SimpleNamespace) -> None:
-    rows = [made.row("cora", "alpha", seed, 0.5) for seed in (0, 1)]
+def test_clients_are_sorted_within_a_seed_before_seeds_are_averaged() -> None:
+    rows = [samples.row("cora", "alpha", seed, 0.5) for seed in (0, 1)]
     files = [{"per_client": {"score": scores}} for scores in ([0.9, 0.1, 0.5], [0.2, 0.6, 0.8])]
-    found = clients.clients_data(ranking(made, rows, files))
-    assert found is not None
-    ((line,),) = (panel["lines"] for panel in found["panels"])
+    data = clients.clients_data(ranking(rows, files))
+    assert data is not None
+    ((line,),) = (panel["lines"] for panel in data["panels"])
     assert line["name"] == "alpha"
     assert line["scores"] == pytest.approx([0.15, 0.55, 0.85])
 
@@ -39,27 +40,33 @@ def test_a_client_without_a_score_is_left_out_of_its_seed() -> None:
     assert clients.spread(runs) == pytest.approx([0.05, 11 / 60, 19 / 60, 0.45])
 
 
-def test_where_the_union_is_scored_the_local_scores_are_taken(made: SimpleNamespace) -> None:
-    rows = [made.row("cora", name, 0, 0.5) for name in ("alpha", "beta", "gamma")]
+def test_local_scores_replace_union_scores() -> None:
+    rows = [samples.row("cora", name, 0, 0.5) for name in ("alpha", "beta", "gamma")]
     both = {"score": [0.7], "global_on_local": [0.3, 0.4], "personal_on_local": [0.5, 0.6]}
-    files = [{"per_client": own} for own in (both, {"score": [0.7], "personal_on_local": [0.5, 0.6]}, {"score": [0.7]})]
-    found = clients.clients_data(ranking(made, rows, files))
-    assert found is not None
-    (panel,) = found["panels"]
+    files = [
+        {"per_client": scores} for scores in (both, {"score": [0.7], "personal_on_local": [0.5, 0.6]}, {"score": [0.7]})
+    ]
+    data = clients.clients_data(ranking(rows, files))
+    assert data is not None
+    (panel,) = data["panels"]
     assert {line["name"]: line["scores"] for line in panel["lines"]} == {"alpha": [0.3, 0.4], "beta": [0.5, 0.6]}
 
 
-@pytest.mark.parametrize("own", [None, [1, 2], {"score": "x"}, {"score": [None, None]}, {"score": [{}, []]}])
-def test_what_is_no_list_of_scores_is_no_line(made: SimpleNamespace, own: Any) -> None:
-    assert clients.clients_data(ranking(made, [made.row("cora", "alpha", 0, 0.5)], [{"per_client": own}])) is None
+@pytest.mark.parametrize("scores", [None, [1, 2], {"score": "x"}, {"score": [None, None]}, {"score": [{}, []]}])
+def test_invalid_score_lists_give_no_line(scores: Any) -> None:
+    assert clients.clients_data(ranking([samples.row("cora", "alpha", 0, 0.5)], [{"per_client": scores}])) is None
 
 
-def test_labels_of_the_lowest_seed_and_the_datasets_without_any(made: SimpleNamespace) -> None:
-    rows = [made.row("cora", "alpha", 1, 0.5), made.row("cora", "beta", 0, 0.5), made.row("wiki", "alpha", 0, 0.5)]
+def test_label_counts_are_of_the_lowest_seed() -> None:
+    rows = [
+        samples.row("cora", "alpha", 1, 0.5),
+        samples.row("cora", "beta", 0, 0.5),
+        samples.row("wiki", "alpha", 0, 0.5),
+    ]
     files: list[dict[str, Any]] = [{"label_counts": [[9, 9]]}, {"label_counts": [[1, 2], [0, 3]]}, {}]
-    found = clients.labels_data(ranking(made, rows, files))
-    assert found == {"panels": [{"task": "cora", "seed": 0, "counts": [[1, 2], [0, 3]]}], "lacking": ["wiki"]}
-    figure = clients.draw_labels(found)
+    data = clients.labels_data(ranking(rows, files))
+    assert data == {"panels": [{"task": "cora", "seed": 0, "counts": [[1, 2], [0, 3]]}], "lacking": ["wiki"]}
+    figure = clients.draw_labels(data)
     assert figure.get_supxlabel() == "No counts are stored for: wiki"
 
 
@@ -67,14 +74,14 @@ def test_labels_of_the_lowest_seed_and_the_datasets_without_any(made: SimpleName
     "counts",
     [None, [], [1, 2], [[1, 2], [3]], [[1, -1]], [[0, 0]], [["a"]], [[0.5]], {"a": 1}, [[None]], [[1], "x"], [-1, [1]]],
 )
-def test_what_is_no_table_of_counts_is_as_good_as_none(made: SimpleNamespace, counts: Any) -> None:
-    row = made.row("cora", "alpha", 0, 0.5)
-    found = ranking(made, [row], [{"label_counts": counts}])
-    assert clients.labels_data(found) is None
-    assert not found.characteristics.sentences
+def test_invalid_label_counts_are_ignored(counts: Any) -> None:
+    row = samples.row("cora", "alpha", 0, 0.5)
+    board_ranking = ranking([row], [{"label_counts": counts}])
+    assert clients.labels_data(board_ranking) is None
+    assert not board_ranking.characteristics.sentences
 
 
-def test_the_picture_shows_one_bubble_a_label_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plot_has_one_bubble_per_client_and_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib.axes import Axes
 
     drawn = []
@@ -94,16 +101,16 @@ def test_the_picture_shows_one_bubble_a_label_held(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.filterwarnings("error")
-def test_boards_of_any_shape_are_drawn_without_a_complaint(tmp_path: Path, made: SimpleNamespace) -> None:
-    """One task and one method; two tasks and many long names, whose legend is higher than the panels."""
-    rows = [made.row("cora", "alpha", 0, 0.5, suite="small")]
+def test_boards_of_any_shape_are_drawn_without_warnings(tmp_path: Path) -> None:
+    """One task and one method; two tasks and a legend of long names that is higher than the panels."""
+    rows = [samples.row("cora", "alpha", 0, 0.5, suite="small")]
     wide = [(data, f"a method of quite some length {i}", i) for data in ("cora", "wiki") for i in range(24)]
-    rows += [made.row(data, name, 0, 0.5 + i / 100, suite="wide") for data, name, i in wide]
-    folder = made.write(tmp_path / "results", rows)
+    rows += [samples.row(data, name, 0, 0.5 + i / 100, suite="wide") for data, name, i in wide]
+    folder = samples.write(tmp_path / "results", rows)
     for row in rows:
-        Store(folder).write_history(row.suite, row.key, {**made.history(0.5), "label_counts": [[3, 0], [1, 2]]})
+        Store(folder).write_history(row.suite, row.key, {**samples.history(0.5), "label_counts": [[3, 0], [1, 2]]})
     wanted = {"per_client.png", "label_distribution.png", "convergence.png", "cost.png"}
     drawn = [each for path, each in build.make(folder, None).figures.items() if path.name in wanted]
-    assert len(drawn) == 7  # a single method has no ranks to set beside costs
-    for plot, found in drawn:
-        assert plot.png(found).startswith(b"\x89PNG")
+    assert len(drawn) == 7  # a single method has no ranks for the cost figure
+    for plot, data in drawn:
+        assert plot.png(data).startswith(b"\x89PNG")

@@ -1,10 +1,9 @@
-"""Columns of the tables, by hand: how one is added, training, trials, gains of clients, unseen clients."""
+"""Columns of the tables by hand: new columns, training, trials, gains of clients, unseen clients."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -22,6 +21,8 @@ from fglbench.report.statistics import ranks
 from fglbench.report.tables import ranking_table, task_table
 from fglbench.report.text import ABSENT, Cell, Column, Interval, Line, Span, Table, to_markdown
 
+from . import samples
+
 HOSTILE = "a|b <b> *c* & 'd' `e` www.f @g"
 
 
@@ -32,7 +33,7 @@ def median_rank(entrant: tables.Entrant) -> Cell:
     return Cell(f"{value:.1f} of it", value)
 
 
-def test_a_column_of_the_ranking_is_one_edit(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_edit_adds_a_ranking_column(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = results.parent / "README.md"
     page.write_text(leaderboard.BEGIN + leaderboard.END)
     monkeypatch.setattr(tables, "RANKING", [*tables.RANKING, Column("Median rank", median_rank, best=True)])
@@ -51,8 +52,8 @@ def test_a_column_of_the_ranking_is_one_edit(results: Path, monkeypatch: pytest.
     assert "1.0 of it" in chosen
 
 
-def test_a_column_of_the_tasks_is_one_edit(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    twice = Column("Twice", lambda own: Cell(f"2x{own['n']}"))
+def test_one_edit_adds_a_task_column(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    twice = Column("Twice", lambda entry: Cell(f"2x{entry['n']}"))
     monkeypatch.setattr(tables, "MEASURED", [*tables.MEASURED, twice])
     report = build.make(results, None, figures=False)
     build.write_site(report, results / "site")
@@ -72,7 +73,7 @@ def test_each_writer_escapes_for_itself() -> None:
     )
 
 
-def test_references_are_set_apart_in_markdown_only_where_they_are_named() -> None:
+def test_references_are_italic_only_in_the_method_column() -> None:
     cells = [Cell((Span("global"), Span(" ✓1"))), Cell("50.00", 0.5)]
     score = Column("Score", lambda _: cells[1], centred=True)
     columns = [Column("Method", lambda _: cells[0], "method"), score]
@@ -93,30 +94,30 @@ BUDGET = {"optimiser_steps": 300, "model_steps": 300, "budget_steps": 300}
 
 def line(board, name: str) -> dict[str, str]:
     sheet = training_settings(board)
-    (found,) = [own for own in sheet.lines if own.entrant == name]
-    texts = ["".join(span.text for span in cell.spans) for cell in found.cells]
+    (row,) = [row for row in sheet.lines if row.entrant == name]
+    texts = ["".join(span.text for span in cell.spans) for cell in row.cells]
     return dict(zip(sheet.titles, texts, strict=True))
 
 
-def test_steps_rounds_and_networks_by_hand(made: SimpleNamespace) -> None:
-    rows = [made.row("cora", name, s, 0.5, **BUDGET) for name in ("fedavg", "local") for s in (0, 1)]
+def test_steps_rounds_and_networks_by_hand() -> None:
+    rows = [samples.row("cora", name, s, 0.5, **BUDGET) for name in ("fedavg", "local") for s in (0, 1)]
     double = BUDGET | {"optimiser_steps": 600, "backbone_params": '{"hidden":64,"linear_head":true}'}
-    rows += [made.row("cora", "fml", 0, 0.5, best_round=99, **double), made.row("cora", "fml", 1, 0.5, **double)]
-    board = made.board(rows)
+    rows += [samples.row("cora", "fml", 0, 0.5, best_round=99, **double), samples.row("cora", "fml", 1, 0.5, **double)]
+    board = samples.board(rows)
     assert line(board, "fedavg") == {
         "Method": "FedAvg", "Family": "shared model", "Settings": "untuned", "Rounds": "100",
         "Optimiser steps": "300 (1.0x)", "Still rising": "0/2", "Network": "gcn",
     }  # fmt: skip
     assert line(board, "fml")["Optimiser steps"] == "600 (2.0x)"
     assert line(board, "fml")["Still rising"] == "1/2"
-    assert line(board, "fml")["Network"] == "gcn"  # which other rows do not have as a parameter at all
+    assert line(board, "fml")["Network"] == "gcn"  # other rows lack the parameter
     assert board.over_budget == {}
 
 
-def test_who_took_too_many_steps_is_shown_and_not_ranked(tmp_path: Path, made: SimpleNamespace) -> None:
-    rows = [made.row("cora", name, s, 0.5, **BUDGET) for name in ("a", "b") for s in (0, 1)]
-    rows += [made.row("cora", "greedy", s, 0.9, **BUDGET | {"model_steps": 301}) for s in (0, 1)]
-    board = made.board(rows)
+def test_methods_over_the_step_budget_are_shown_but_not_ranked(tmp_path: Path) -> None:
+    rows = [samples.row("cora", name, s, 0.5, **BUDGET) for name in ("a", "b") for s in (0, 1)]
+    rows += [samples.row("cora", "greedy", s, 0.9, **BUDGET | {"model_steps": 301}) for s in (0, 1)]
+    board = samples.board(rows)
     assert set(board.over_budget) == {"greedy"}
     assert line(board, "greedy")["Settings"] == "untuned; over budget: 301 steps of a model, 300 given"
     assert board.ranked == ["a", "b"]
@@ -125,29 +126,29 @@ def test_who_took_too_many_steps_is_shown_and_not_ranked(tmp_path: Path, made: S
     assert ranking.leaders["cora"][0] == {"a", "b"}
     text = to_markdown(tables.ranking_table(ranking)).replace(" ", "")
     assert "|*greedy*|overbudget|90.00|" in text
-    build.write(build.make(made.write(tmp_path / "results", rows), None, figures=False))
+    build.write(build.make(samples.write(tmp_path / "results", rows), None, figures=False))
 
 
-def test_below_the_majority_is_said(made: SimpleNamespace) -> None:
-    rows = [made.row("cora", "majority", s, 0.4, reference=True) for s in (0, 1)]
-    rows += [made.row("cora", name, s, score) for name, score in (("good", 0.5), ("bad", 0.3)) for s in (0, 1)]
-    ranking = Ranking(made.board(rows))
+def test_scores_below_the_majority_are_marked() -> None:
+    rows = [samples.row("cora", "majority", s, 0.4, reference=True) for s in (0, 1)]
+    rows += [samples.row("cora", name, s, score) for name, score in (("good", 0.5), ("bad", 0.3)) for s in (0, 1)]
+    ranking = Ranking(samples.board(rows))
     text = {line.entrant: line.cells[1].spans[0].text for line in tables.per_dataset_table(ranking).lines}
     assert text == {"good": "50.00 ± 0.00", "bad": "30.00 ± 0.00 ▽", "majority": "40.00 ± 0.00"}
     assert "▽: below a reference that learns nothing" in tables.legend(ranking.board)
-    assert "▽" not in tables.legend(made.board(made.demo()))
+    assert "▽" not in tables.legend(samples.board(samples.demo()))
 
 
-def test_a_tuned_method_is_one_entrant_whatever_its_settings(made: SimpleNamespace) -> None:
-    rows = [made.row("cora", "fedprox", 0, 0.5, method_params='{"mu":1.0}', training='{"lr":0.1,"rounds":100}')]
-    rows += [made.row("wiki", "fedprox", 0, 0.5, method_params='{"mu":0.1}', training='{"lr":0.5,"rounds":100}')]
-    assert made.board(rows).entrants == ["fedprox"]
+def test_a_tuned_method_is_one_entry_with_any_settings() -> None:
+    rows = [samples.row("cora", "fedprox", 0, 0.5, method_params='{"mu":1.0}', training='{"lr":0.1,"rounds":100}')]
+    rows += [samples.row("wiki", "fedprox", 0, 0.5, method_params='{"mu":0.1}', training='{"lr":0.5,"rounds":100}')]
+    assert samples.board(rows).entrants == ["fedprox"]
 
 
-def test_tuning_is_said_with_its_trials(made: SimpleNamespace) -> None:
-    told = '{"rounds":100,"seeds":[100],"study":"x","trials":12}'
-    rows = [made.row("cora", name, s, 0.5, tuning=told) for name in "ab" for s in (0, 1)]
-    board = made.board([*rows, made.row("wiki", "a", 0, 0.5)])
+def test_settings_column_shows_tuning_trials() -> None:
+    tuning = '{"rounds":100,"seeds":[100],"study":"x","trials":12}'
+    rows = [samples.row("cora", name, s, 0.5, tuning=tuning) for name in "ab" for s in (0, 1)]
+    board = samples.board([*rows, samples.row("wiki", "a", 0, 0.5)])
     assert line(board, "b")["Settings"] == "tuned, 12 trials"
     assert line(board, "a (tuned)")["Settings"] == "tuned, 12 trials"
     assert line(board, "a")["Settings"] == "untuned"
@@ -170,23 +171,23 @@ def test_a_median_setting_loses_the_best_less_the_median_of_the_first_stage() ->
     lines += [trial("steady", "wiki", 0.5), trial("steady", "wiki", 0.5), trial("steady", "wiki", 0.5)]
     lines += [trial("touchy", "cora", 0.9), trial("touchy", "cora", None), trial("touchy", "cora", None)]
     lines += [trial("touchy", "wiki", 0.6), trial("partly", "cora", 0.6), trial("steady", "other", 0.1)]
-    found = setting_loss(pd.DataFrame(lines), ["cora", "wiki"])
-    assert found == {"steady": pytest.approx((0.01 + 0.0) / 2), "touchy": pytest.approx((0.9 + 0.0) / 2)}
+    losses = setting_loss(pd.DataFrame(lines), ["cora", "wiki"])
+    assert losses == {"steady": pytest.approx((0.01 + 0.0) / 2), "touchy": pytest.approx((0.9 + 0.0) / 2)}
     assert setting_loss(pd.DataFrame(), ["cora"]) == {}
 
 
-def test_a_tuned_board_has_the_column_and_others_have_none(made: SimpleNamespace, tmp_path: Path) -> None:
-    rows = [made.row("cora", m, s, 0.5, suite=suite) for suite in ("node", "leaderboard")
+def test_only_tuned_boards_have_the_loss_column(tmp_path: Path) -> None:
+    rows = [samples.row("cora", m, s, 0.5, suite=suite) for suite in ("node", "leaderboard")
             for m in ("fedavg", "feddc") for s in range(3)]  # fmt: skip
-    folder = made.write(tmp_path / "results", rows)
-    trials = [made.row("cora", "fedavg", 100, score, suite="node", tuning=TRIAL, method_params=f'{{"mu":{i}}}')
+    folder = samples.write(tmp_path / "results", rows)
+    trials = [samples.row("cora", "fedavg", 100, score, suite="node", tuning=TRIAL, method_params=f'{{"mu":{i}}}')
               for i, score in enumerate((0.8, 0.7, 0.5))]  # fmt: skip
-    made.write(folder / "tuning", trials, curves=False)
+    samples.write(folder / "tuning", trials, curves=False)
     tables = {board.suite: ranking_table(Ranking(board)) for board in load_boards(folder)}
     title = "Loss of a median setting, points"
     assert title not in tables["leaderboard"].titles
-    told = {line.entrant: line.cells[tables["node"].titles.index(title)].text for line in tables["node"].lines}
-    assert told == {"fedavg": "10.0", "feddc": "\N{EN DASH}"}
+    cells = {line.entrant: line.cells[tables["node"].titles.index(title)].text for line in tables["node"].lines}
+    assert cells == {"fedavg": "10.0", "feddc": "\N{EN DASH}"}
 
 
 SCORES: dict[
@@ -201,26 +202,26 @@ SCORES: dict[
 }
 
 
-def board(made: SimpleNamespace, partition: str, scores: dict[tuple[str, int], list[float | None]] = SCORES) -> Board:
+def board(partition: str, scores: dict[tuple[str, int], list[float | None]] = SCORES) -> Board:
     rows = {
-        key: made.row("twitch", *key, float(np.mean([x for x in own if x is not None])), partition=partition)
-        for key, own in scores.items()
+        key: samples.row("twitch", *key, float(np.mean([x for x in values if x is not None])), partition=partition)
+        for key, values in scores.items()
     }
-    stored = {rows[key].key: {"per_client": {"score": own}} for key, own in scores.items()}
-    plain = made.board(rows.values())
+    stored = {rows[key].key: {"per_client": {"score": values}} for key, values in scores.items()}
+    plain = samples.board(rows.values())
     return Board(plain.suite, plain.rows, stored.get)
 
 
-def test_gains_by_hand(made: SimpleNamespace) -> None:
-    found = board(made, "source").client_gains.droplevel("task_label")
-    assert found.loc["alpha"].tolist() == pytest.approx([0.75, 0.0])  # a half and all; -0.1 and +0.1
-    assert found.loc["beta"].tolist() == pytest.approx([0.25, -0.15])
-    assert found.loc["local"].isna().all()
+def test_gains_by_hand() -> None:
+    gains = board("source").client_gains.droplevel("task_label")
+    assert gains.loc["alpha"].tolist() == pytest.approx([0.75, 0.0])  # a half and all; -0.1 and +0.1
+    assert gains.loc["beta"].tolist() == pytest.approx([0.25, -0.15])
+    assert gains.loc["local"].isna().all()
 
 
 @pytest.mark.parametrize("partition", ["source", "own", "louvain"])
-def test_the_columns_stand_where_clients_come_with_the_data(partition: str, made: SimpleNamespace) -> None:
-    table = clients_table(Ranking(board(made, partition)))
+def test_gain_columns_need_clients_from_the_data(partition: str) -> None:
+    table = clients_table(Ranking(board(partition)))
     assert table is not None
     titles = [column.title for column in table.columns]
     assert "Worst client, %" in titles and "Spread between clients, points" in titles
@@ -234,12 +235,12 @@ def test_the_columns_stand_where_clients_come_with_the_data(partition: str, made
     assert shown["Local training"] == [ABSENT, ABSENT]
 
 
-def test_without_local_training_or_with_other_clients_there_is_no_gain(made: SimpleNamespace) -> None:
-    without = {key: own for key, own in SCORES.items() if key[0] != "local"}
-    assert board(made, "source", without).client_gains.isna().all(axis=None)
+def test_without_local_training_or_with_other_clients_there_is_no_gain() -> None:
+    without = {key: values for key, values in SCORES.items() if key[0] != "local"}
+    assert board("source", without).client_gains.isna().all(axis=None)
     other = SCORES | {("alpha", 1): [0.5, 0.9]}
-    found = board(made, "source", other).client_gains.droplevel("task_label")
-    assert found.loc["alpha"].isna().all() and found.loc["beta"].notna().all()
+    gains = board("source", other).client_gains.droplevel("task_label")
+    assert gains.loc["alpha"].isna().all() and gains.loc["beta"].notna().all()
 
 
 TRAINED = '{"local_epochs":3,"rounds":100,"unseen":0.3,"unseen_epochs":5}'
@@ -251,16 +252,16 @@ UNSEEN = {  # two of three clients; the mean over them, then over seeds
 }
 
 
-def board_unseen_columns(made: SimpleNamespace, training: str = TRAINED, metric: str = "accuracy") -> Board:
+def board_unseen_columns(training: str = TRAINED, metric: str = "accuracy") -> Board:
     words = f"{metric}, global model, local test, mean over clients"
-    rows = {key: made.row("twitch", *key, 0.5, training=training, score_metric=words) for key in UNSEEN}
+    rows = {key: samples.row("twitch", *key, 0.5, training=training, score_metric=words) for key in UNSEEN}
     stored = {}
-    for (method, seed), own in UNSEEN.items():
-        figures = {"score": [0.5, 0.5, 0.5], "unseen": own}
+    for (method, seed), values in UNSEEN.items():
+        figures = {"score": [0.5, 0.5, 0.5], "unseen": values}
         if method == "alpha":
-            figures["unseen_adapted"] = [None if value is None else value / 2 for value in own]
+            figures["unseen_adapted"] = [None if value is None else value / 2 for value in values]
         stored[rows[method, seed].key] = {"per_client": figures}
-    plain = made.board(rows.values())
+    plain = samples.board(rows.values())
     return Board(plain.suite, plain.rows, stored.get)
 
 
@@ -269,26 +270,26 @@ def shown(table) -> dict[str, list[str]]:
     return {line.entrant: [line.cells[k].text for k in places] for line in table.lines}
 
 
-def test_means_by_hand(made: SimpleNamespace) -> None:
-    found = board_unseen_columns(made).unseen.droplevel("task_label")
-    assert found.loc["alpha"].tolist() == pytest.approx([0.65, 0.325])
-    assert found.loc["beta", "unseen"] == pytest.approx(0.3) and found.loc["beta"].isna()["unseen_adapted"]
+def test_unseen_client_means_by_hand() -> None:
+    means = board_unseen_columns().unseen.droplevel("task_label")
+    assert means.loc["alpha"].tolist() == pytest.approx([0.65, 0.325])
+    assert means.loc["beta", "unseen"] == pytest.approx(0.3) and means.loc["beta"].isna()["unseen_adapted"]
 
 
-def test_both_tables_have_the_columns(made: SimpleNamespace) -> None:
-    ranking = Ranking(board_unseen_columns(made))
+def test_both_tables_have_the_unseen_columns() -> None:
+    ranking = Ranking(board_unseen_columns())
     expected = {"alpha": ["65.00", "32.50"], "beta": ["30.00", ABSENT]}
     assert shown(ranking_table(ranking)) == expected
-    told = shown(task_table(ranking, ranking.board.tasks[0]))
-    assert told["alpha"] == ["65.00", "32.50"] and told["beta"] == ["30.00", ABSENT]
+    cells = shown(task_table(ranking, ranking.board.tasks[0]))
+    assert cells["alpha"] == ["65.00", "32.50"] and cells["beta"] == ["30.00", ABSENT]
 
 
-def test_errors_are_in_their_own_unit(made: SimpleNamespace) -> None:
-    ranking = Ranking(board_unseen_columns(made, metric="RMSE (lower is better)"))
+def test_unseen_errors_have_the_unit_of_the_metric() -> None:
+    ranking = Ranking(board_unseen_columns(metric="RMSE (lower is better)"))
     assert shown(ranking_table(ranking)) == {"alpha": ["0.650", "0.325"], "beta": ["0.300", ABSENT]}
 
 
-def test_without_the_condition_there_is_no_column(made: SimpleNamespace) -> None:
-    ranking = Ranking(board_unseen_columns(made, training='{"local_epochs":3,"rounds":100}'))
+def test_without_unseen_clients_there_is_no_column() -> None:
+    ranking = Ranking(board_unseen_columns(training='{"local_epochs":3,"rounds":100}'))
     titles = [column.title for column in ranking_table(ranking).columns]
     assert not [title for title in titles if "nseen" in title] and ranking.unseen.empty

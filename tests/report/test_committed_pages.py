@@ -1,4 +1,4 @@
-"""The pages of the committed results: each is small, and its links hold."""
+"""The pages of the committed results are small, and their links exist."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from fglbench.report import build
 
 ROOT = Path(__file__).resolve().parents[2]
-NODES, BYTES = 5000, 400_000  # of a page at most
+NODES, BYTES = 5000, 400_000  # maximum of a page
 
 
 class Counter(HTMLParser):
-    """How many elements a page has, and where its links and pictures lead."""
+    """The number of elements of a page, and the targets of its links and images."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

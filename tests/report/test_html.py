@@ -1,4 +1,4 @@
-"""The pages, read with a parser: they show what the rows say, their links hold, and nothing from a row can act."""
+"""The pages, read with a parser: they show the rows, their links exist, and text of rows is never markup."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +28,8 @@ from fglbench.report.html.tables import comparison_table, readings_of, side_by_s
 from fglbench.report.papers import papers
 from fglbench.report.ranking import Ranking
 from fglbench.report.text import ABSENT
+
+from . import samples
 
 VOID = {"meta", "link", "br", "img", "input", "path", "circle"}
 KEPT = "<script>window.evil = 1</script> \"><img src=x onerror=alert(1)> ' javascript:alert(1) &lt;b&gt; {{ 7 * 7 }}"
@@ -53,12 +54,12 @@ class Node:
         return [one for one in self.every() if one.tag == tag and attributes.items() <= one.attributes.items()]
 
     def one(self, tag: str, **attributes: str) -> Node:
-        (found,) = self.all(tag, **attributes)
-        return found
+        (node,) = self.all(tag, **attributes)
+        return node
 
 
 class Reader(HTMLParser):
-    """A strict reader: every element that is opened must be closed, in order."""
+    """A strict parser: elements must be closed in order."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -87,32 +88,32 @@ class Reader(HTMLParser):
 
 
 def read(folder: Path, figures: bool = False) -> dict[str, Node]:
-    """The site of a results folder, page by page."""
-    made = build.make(folder, None, figures)
-    build.write(made)
-    build.write_site(made, folder / "site")
+    """Write the site of a results folder and parse its pages."""
+    content = build.make(folder, None, figures)
+    build.write(content)
+    build.write_site(content, folder / "site")
     return {path.name: Reader(path.read_text()).open[0] for path in (folder / "site").glob("*.html")}
 
 
 def data(page: Node) -> dict[str, Any]:
-    """What the script of a page draws from."""
+    """The data of a page's script."""
     return json.loads("".join(map(str, page.one("script", id="data").children)))
 
 
 def lines(page: Node, name: str) -> list[list[str]]:
-    """The body of a table as texts."""
+    """The cells of a table's body as texts."""
     rows = page.one("table", id=name).one("tbody").all("tr")
     return [[child.text for child in row.children if isinstance(child, Node)] for row in rows]
 
 
-def test_every_score_is_the_mean_of_its_rows(results: Path, made: SimpleNamespace) -> None:
+def test_every_score_is_the_mean_of_its_rows(results: Path) -> None:
     scores, f1 = defaultdict(list), defaultdict(list)
-    for row in made.demo():
+    for row in samples.demo():
         if row.score is not None:
             scores[row.method, row.dataset].append(row.score)
             f1[row.method, row.dataset].append(row.macro_f1)
     site = read(results)
-    told = {line[0].removesuffix(" incomplete"): line[1:] for line in lines(site["board-demo.html"], "tasks:demo")}
+    cells = {line[0].removesuffix(" incomplete"): line[1:] for line in lines(site["board-demo.html"], "tasks:demo")}
     board = data(site["board-demo.html"])["board"]
     names, tasks = ([each["name"] for each in board[kind]] for kind in ("methods", "tasks"))
     assert tasks == ["cora", "pubmed", "wiki"] and names[:3] == ["alpha", "beta", "gamma"]
@@ -125,7 +126,7 @@ def test_every_score_is_the_mean_of_its_rows(results: Path, made: SimpleNamespac
         if len(values) > 1:
             spread = f"{100 * statistics.stdev(values):.2f}"
             in_page = [line[:2] for line in lines(site[f"dataset-{dataset}.html"], f"task:demo:{dataset}")]
-            assert told[display(method)][place[1]].startswith(f"{shown} ± {spread}")
+            assert cells[display(method)][place[1]].startswith(f"{shown} ± {spread}")
             assert next(line[1] for line in in_page if line[0] == display(method)).startswith(f"{shown} ± {spread}")
             assert board["values"]["score"][place[0]][place[1]] == pytest.approx(
                 100 * statistics.mean(values), abs=0.006
@@ -134,10 +135,10 @@ def test_every_score_is_the_mean_of_its_rows(results: Path, made: SimpleNamespac
             assert board["values"]["macro_f1"][place[0]][place[1]] == pytest.approx(f1_mean, abs=0.006)
         else:  # a seed is missing
             assert board["values"]["score"][place[0]][place[1]] is None
-    assert told["delta"] == ["50.00 (n=1)", "55.00 ± 0.00", "skipped"]
+    assert cells["delta"] == ["50.00 (n=1)", "55.00 ± 0.00", "skipped"]
 
 
-def test_a_board_says_what_the_leaderboard_says(results: Path) -> None:
+def test_board_page_equals_the_leaderboard(results: Path) -> None:
     page = read(results)["board-demo.html"]
     section = (results / "LEADERBOARD.md").read_text().partition("## demo\n")[2]
     plain = section.replace("*", "").replace("\\", "").splitlines()
@@ -151,10 +152,10 @@ def test_a_board_says_what_the_leaderboard_says(results: Path) -> None:
     assert "Rows: 30 (1 failed, 27 ok, 2 skipped)" in page.text
 
 
-def test_a_method_has_its_places_troubles_and_formula(made: SimpleNamespace, tmp_path: Path) -> None:
-    rows = [made.row("cora", name, seed, 0.5 + 0.1 * i + 0.001 * seed, method_params='{"mu":0.5}' if i else "{}")
+def test_method_page_shows_places_failures_and_formula(tmp_path: Path) -> None:
+    rows = [samples.row("cora", name, seed, 0.5 + 0.1 * i + 0.001 * seed, method_params='{"mu":0.5}' if i else "{}")
             for i, name in enumerate(("fedavg", "fedprox")) for seed in range(3)]  # fmt: skip
-    site = read(made.write(tmp_path / "results", [*rows, made.row("wiki", "fedprox", 0, error="loss is nan")]))
+    site = read(samples.write(tmp_path / "results", [*rows, samples.row("wiki", "fedprox", 0, error="loss is nan")]))
     page = site["method-fedprox.html"]
     (place,) = lines(page, "places:fedprox")
     assert place[:3] == ["demo", "FedProx", "1 of 2 (a)"]
@@ -166,27 +167,30 @@ def test_a_method_has_its_places_troubles_and_formula(made: SimpleNamespace, tmp
     assert "No leaderboard has a row of it" in site["method-moon.html"].text  # registered, and not run
 
 
-def test_defaults_and_tuned_side_by_side_by_hand(made: SimpleNamespace) -> None:
+def test_defaults_and_tuned_side_by_side_by_hand() -> None:
     def board(suite: str, gain: float, extra: list[Any]) -> Ranking:
-        rows = [made.row(d, m, s, 0.5 + 0.01 * i + gain * (m == "feddc"), suite=suite)
+        rows = [samples.row(d, m, s, 0.5 + 0.01 * i + gain * (m == "feddc"), suite=suite)
                 for i, d in enumerate("abcdef") for m in ("fedavg", "feddc") for s in range(3)]  # fmt: skip
-        return Ranking(made.board([*rows, *extra], suite))
+        return Ranking(samples.board([*rows, *extra], suite))
 
-    other = [made.row("a", m, s, 0.9, suite="node", clients=20) for m in ("fedavg", "feddc") for s in range(3)]
+    other = [samples.row("a", m, s, 0.9, suite="node", clients=20) for m in ("fedavg", "feddc") for s in range(3)]
     table = side_by_side(board("node", 0.02, other), board("leaderboard", 0.05, []))
-    told = {line.entrant: [cell.text for cell in line.cells] for line in table.lines}
-    assert told["fedavg"] == ["FedAvg", "52.50", "52.50", "0.0", ABSENT, ABSENT]  # without the 20 clients
-    assert told["feddc"][:4] == ["FedDC", "57.50", "54.50", "-3.0"]
-    assert told["feddc"][4].startswith("+5.0 (")
-    assert told["feddc"][5].startswith("+2.0 (")
+    cells = {line.entrant: [cell.text for cell in line.cells] for line in table.lines}
+    assert cells["fedavg"] == ["FedAvg", "52.50", "52.50", "0.0", ABSENT, ABSENT]  # without 20 clients
+    assert cells["feddc"][:4] == ["FedDC", "57.50", "54.50", "-3.0"]
+    assert cells["feddc"][4].startswith("+5.0 (")
+    assert cells["feddc"][5].startswith("+2.0 (")
 
 
-def test_a_method_against_fedavg_by_hand(made: SimpleNamespace) -> None:
-    rows = [made.row("wiki", "fedavg", 0, 0.4), made.row("wiki", "fedtgp", 0, 0.3, method_version="later")]
+def test_a_method_against_fedavg_by_hand() -> None:
+    rows = [samples.row("wiki", "fedavg", 0, 0.4), samples.row("wiki", "fedtgp", 0, 0.3, method_version="later")]
     for seed in range(3):
         cost = {"upload_bytes_best": 40_000, "download_bytes_best": 40_000, "train_seconds": 5.0}
-        rows += [made.row("cora", "fedavg", seed, 0.5), made.row("cora", "fedtgp", seed, 0.6 + 0.01 * seed, **cost)]
-    board = made.board(rows)
+        rows += [
+            samples.row("cora", "fedavg", seed, 0.5),
+            samples.row("cora", "fedtgp", seed, 0.6 + 0.01 * seed, **cost),
+        ]
+    board = samples.board(rows)
     cora, wiki = ([cell.text for cell in line.cells] for line in comparison_table(board, "fedtgp").lines)
     half = 100 * stats.t.ppf(0.975, 2) * 0.01 / 3**0.5
     (span,) = cora[3]
@@ -198,14 +202,14 @@ def test_a_method_against_fedavg_by_hand(made: SimpleNamespace) -> None:
     assert {line.cells[1].text: line.cells[2].text for line in versions}["later"] == "1"
 
 
-def test_every_reading_that_names_a_method_is_told_once() -> None:
-    named = [(paper.name, own.id) for paper in papers() for table in paper.tables.values()
-             for own in paper.readings_of(table) if "fedomd" in own.methods]  # fmt: skip
-    assert sorted((own.paper, own.id) for own in readings_of("fedomd")) == sorted(set(named))
+def test_readings_of_a_method_are_listed_once() -> None:
+    named = [(paper.name, reading.id) for paper in papers() for table in paper.tables.values()
+             for reading in paper.readings_of(table) if "fedomd" in reading.methods]  # fmt: skip
+    assert sorted((reading.paper, reading.id) for reading in readings_of("fedomd")) == sorted(set(named))
     assert readings_of("majority") == []
 
 
-def test_links_hold_and_nothing_else_is_asked_for(results: Path) -> None:
+def test_links_exist_and_nothing_external_is_loaded(results: Path) -> None:
     site = read(results, figures=True)
     (results / "robustness.csv").touch()
     for name, page in site.items():
@@ -229,31 +233,33 @@ def test_links_hold_and_nothing_else_is_asked_for(results: Path) -> None:
     assert {"demo-tiers.svg", "demo-cora.svg"} <= figures
 
 
-def test_figures_have_text_a_dark_form_and_one_colour_per_method(tmp_path: Path, made: SimpleNamespace) -> None:
-    rows = [made.row(d, m, s, 0.5 + 0.01 * i, suite=suite)
+def test_figures_have_text_a_dark_form_and_one_colour_per_method(tmp_path: Path) -> None:
+    rows = [samples.row(d, m, s, 0.5 + 0.01 * i, suite=suite)
             for suite in ("demo", "other") for i, m in enumerate(("moon", "fedavg", "feddc", "local"))
             for d in ("cora", "wiki") for s in (0, 1)]  # fmt: skip
-    read(made.write(tmp_path / "results", rows), figures=True)
+    read(samples.write(tmp_path / "results", rows), figures=True)
     for suite in ("demo", "other"):
         text = (tmp_path / "results" / "site" / f"{suite}-cora.svg").read_text()
         assert "prefers-color-scheme: dark" in text and ">FedDC</text>" in text
         for method in ("fedavg", "feddc", "local"):
             assert COLOUR_OF[method].lower() in text.lower()
-        assert "<rect" not in text.partition("axes_1")[0]  # no white card behind it
+        assert "<rect" not in text.partition("axes_1")[0]  # no white background
 
 
-def test_text_from_rows_is_inert(made: SimpleNamespace) -> None:
+def test_text_from_rows_is_inert() -> None:
     seen = {}
     for kind, text in (("calm", "calm"), ("hostile", EVIL)):
         suite = f"s {text}"[:60].replace("/", "")
         known = {"suite": suite, "partition": text, "backbone": text, "started": text, "synthetic": True}
         rows = [
-            made.row(f"cora {text}", f"m {text}", 0, 0.5, score_metric=text, submitter=text, git_sha=text,
+            samples.row(f"cora {text}", f"m {text}", 0, 0.5, score_metric=text, submitter=text, git_sha=text,
                      method_version=text, method_params=f'{{"mu": "{text[:8]}"}}', **known),
-            made.row(f"cora {text}", "other", 0, error=text, **known),
-            made.row(f"dead {text}", "other", 0, error=text, **known),
+            samples.row(f"cora {text}", "other", 0, error=text, **known),
+            samples.row(f"dead {text}", "other", 0, error=text, **known),
         ]  # fmt: skip
-        whole = Whole([Ranking(made.board(rows, suite))], {"0123456789ab": {"cpu": text}}, [], {}, [[text] * 7], "..")
+        whole = Whole(
+            [Ranking(samples.board(rows, suite))], {"0123456789ab": {"cpu": text}}, [], {}, [[text] * 7], ".."
+        )
         about = ("index", "board", "dataset", "method-m-", "method-other")
         made_pages = sorted((name, page) for name, page in pages(whole).items() if name.startswith(about))
         seen[kind] = [Reader(content).open[0] for _, content in made_pages]
@@ -264,7 +270,7 @@ def test_text_from_rows_is_inert(made: SimpleNamespace) -> None:
     assert any(f"m {KEPT}" in page.text for page in seen["hostile"])
 
 
-def test_docstrings_break_where_their_author_meant_it() -> None:
+def test_intended_line_breaks_of_docstrings_are_kept() -> None:
     doc = (
         "A first line that was broken only because there was no more room on it, as one sees\n"
         "from its length. Then a line that ends early:\n"
@@ -286,7 +292,7 @@ def test_docstrings_break_where_their_author_meant_it() -> None:
     )
 
 
-def test_the_command_writes_the_site_where_it_is_told(results: Path, tmp_path: Path) -> None:
+def test_command_writes_the_site_to_the_given_folder(results: Path, tmp_path: Path) -> None:
     app = typer.Typer()
     app.command()(report)
 
@@ -298,7 +304,7 @@ def test_the_command_writes_the_site_where_it_is_told(results: Path, tmp_path: P
     assert run("--html", target).exit_code == 0
     assert 'href="../../results/LEADERBOARD.md"' in (target / "index.html").read_text()
     assert {path.name for path in target.iterdir()} == {path.name for path in (results / "site").iterdir()}
-    assert run("--check").exit_code == 0  # the pages are not part of what is kept up to date
+    assert run("--check").exit_code == 0  # the pages are not checked
     (tmp_path / "file").touch()
     for arguments, message in [
         ([target], "only written with --html"),

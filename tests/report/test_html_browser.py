@@ -1,4 +1,4 @@
-"""The pages in headless Chromium, opened from files: what a reader clicks, types and sees. Skipped without one."""
+"""The pages in headless Chromium: clicks, input and visible text. Skipped without Chromium."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fglbench.report import build
+
+from . import samples
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed (pip install fglbench[dev])")
 from selenium.webdriver.chrome.service import Service  # noqa: E402
@@ -26,7 +27,7 @@ OPTIONS = [
     "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
 ]  # fmt: skip
 MINUS = "\N{MINUS SIGN}"
-NODES = 5000  # of a page at most, with what its script adds
+NODES = 5000  # maximum of a page with the elements of its script
 EVIL = '<img src=x onerror="window.evil=1"><script>window.evil=1</script>'
 SCORES = {  # method -> scores on cora, wiki, tolokers
     "fedavg": (0.80, 0.60, 0.50), "feddc": (0.82, 0.59, 0.70), "local": (0.70, 0.65, 0.60), EVIL: (0.10, 0.20, 0.30),
@@ -35,12 +36,12 @@ KINDS = ("index.html", "board-demo.html", "method-feddc.html", "dataset-cora.htm
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, made: SimpleNamespace) -> Path:
-    """A site of one board: four methods, one with a hostile name, and a reference; macro-F1 is half of the score."""
-    rows = [made.row(dataset, method, seed, scores[i] + 0.001 * seed)
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site of one board: four methods, one with a hostile name, and a reference."""
+    rows = [samples.row(dataset, method, seed, scores[i] + 0.001 * seed)
             for method, scores in {**SCORES, "global": (0.9, 0.9, 0.9)}.items()
             for i, dataset in enumerate(("cora", "wiki", "tolokers")) for seed in (0, 1, 2)]  # fmt: skip
-    report = build.make(made.write(tmp_path_factory.mktemp("pages") / "results", rows), None)
+    report = build.make(samples.write(tmp_path_factory.mktemp("pages") / "results", rows), None)
     build.write(report)
     folder = tmp_path_factory.mktemp("site")
     build.write_site(report, folder)
@@ -69,7 +70,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def tab(chromium: Any, site: Path) -> Iterator[Any]:
-    """A tab on a desk; the test fails if anything lands on the console or asks another host."""
+    """A wide tab. The test fails if the console has messages or the page requests another host."""
     show(chromium, 1280)
     chromium.get("about:blank")
     chromium.get_log("browser")
@@ -95,7 +96,7 @@ def visit(tab: Any, site: Path, page: str, state: str = "") -> None:
 
 
 def cells(tab: Any, box: str) -> list[list[str]]:
-    """The rows of the table in a box, heading first, as the reader sees them."""
+    """The visible texts of a table, heading first."""
     texts = "(row) => [...row.cells].map((cell) => cell.innerText.trim())"
     return tab.execute_script(f"return [...document.querySelectorAll(arguments[0] + ' tr')].map({texts})", box)
 
@@ -105,15 +106,15 @@ def choose(tab: Any, label: str, text: str, section: str = "#scores") -> None:
     Select(field).select_by_visible_text(text)
 
 
-def test_a_tab_shows_one_part_and_the_address_remembers(tab: Any, site: Path) -> None:
+def test_a_tab_shows_one_part_and_the_address_stores_it(tab: Any, site: Path) -> None:
     visit(tab, site, "board-demo.html")
     buttons = tab.find_elements(By.CSS_SELECTOR, ".tabs button")
     names = [button.text for button in buttons]
     assert names[0] == "Ranking" and {"Scores", "Compare", "Figures", "Protocol"} <= {*names}
     for button in buttons:
         button.click()
-        visible = [own for own in tab.find_elements(By.CSS_SELECTOR, "[data-tab]") if own.is_displayed()]
-        assert [own.get_attribute("data-tab") for own in visible] == [button.text]
+        visible = [panel for panel in tab.find_elements(By.CSS_SELECTOR, "[data-tab]") if panel.is_displayed()]
+        assert [panel.get_attribute("data-tab") for panel in visible] == [button.text]
     buttons[names.index("Scores")].click()
     address = tab.current_url
     assert address.endswith("#tab=Scores")
@@ -123,21 +124,21 @@ def test_a_tab_shows_one_part_and_the_address_remembers(tab: Any, site: Path) ->
     assert tab.find_element(By.ID, "scores").is_displayed()
 
 
-def test_metric_tasks_and_columns_are_chosen_and_remembered(tab: Any, site: Path) -> None:
+def test_address_stores_metric_tasks_and_columns(tab: Any, site: Path) -> None:
     visit(tab, site, "board-demo.html", "#tab=Scores")
     assert tab.find_element(By.ID, "all").is_displayed()
     choose(tab, "Metric", "Macro-F1")
     head, *rows = cells(tab, "#chosen")
     assert head[:3] == ["Method", "Mean rank", "Mean Macro-F1, %"]
-    told = {row[0]: row for row in rows}
-    assert float(told["FedAvg"][2]) == pytest.approx(100 * (0.80 + 0.60 + 0.50 + 0.003) / 6, abs=0.01)
+    row_of = {row[0]: row for row in rows}
+    assert float(row_of["FedAvg"][2]) == pytest.approx(100 * (0.80 + 0.60 + 0.50 + 0.003) / 6, abs=0.01)
     tab.find_element(By.CSS_SELECTOR, "#scores input[value=tolokers]").click()
-    told = {row[0]: row for row in cells(tab, "#chosen")[1:]}
-    assert float(told["FedAvg"][2]) == pytest.approx(100 * (0.80 + 0.60 + 0.002) / 4, abs=0.01)
+    row_of = {row[0]: row for row in cells(tab, "#chosen")[1:]}
+    assert float(row_of["FedAvg"][2]) == pytest.approx(100 * (0.80 + 0.60 + 0.002) / 4, abs=0.01)
     # cora: FedDC, FedAvg, local; wiki: local, FedAvg, FedDC. The reference has no rank.
-    assert [told[name][1] for name in ("FedAvg", "FedDC", "Local training", EVIL)] == ["2.00"] * 3 + ["4.00"]
-    assert told["Centralised training"][1] == "\N{EN DASH}"
-    gap = told["FedDC"][cells(tab, "#chosen")[0].index("Against FedAvg, points")]
+    assert [row_of[name][1] for name in ("FedAvg", "FedDC", "Local training", EVIL)] == ["2.00"] * 3 + ["4.00"]
+    assert row_of["Centralised training"][1] == "\N{EN DASH}"
+    gap = row_of["FedDC"][cells(tab, "#chosen")[0].index("Against FedAvg, points")]
     assert float(gap) == pytest.approx(100 * (0.02 - 0.01) / 4, abs=0.06)
     tab.find_element(By.CSS_SELECTOR, "#scores input[value=tasks]").click()
     assert "cora" not in cells(tab, "#chosen")[0]
@@ -152,9 +153,9 @@ def test_methods_are_compared(tab: Any, site: Path) -> None:
     head, *rows = cells(tab, "#compared")
     assert head[:6] == ["Task", "FedDC", "FedAvg", "Local training", f"FedDC {MINUS} FedAvg, points",
                         f"FedDC {MINUS} Local training, points"]  # fmt: skip
-    told = {row[0]: row for row in rows}
-    assert told["cora"][1:6] == ["82.10", "80.10", "70.10", "+2.0", "+12.0"]
-    assert told["Mean over datasets"][4] == "+7.0"
+    row_of = {row[0]: row for row in rows}
+    assert row_of["cora"][1:6] == ["82.10", "80.10", "70.10", "+2.0", "+12.0"]
+    assert row_of["Mean over datasets"][4] == "+7.0"
     assert len(tab.find_elements(By.CSS_SELECTOR, "#compared svg circle")) == len(rows)
 
 
@@ -196,23 +197,23 @@ def test_it_fits_a_phone_and_figures_are_drawn(tab: Any, site: Path, page: str) 
 
 @pytest.fixture(scope="module")
 def axe() -> str:
-    """The script of axe-core, which one of the development tools brings."""
-    found = importlib.util.find_spec("axe_playwright_python")
-    if found is None or not found.submodule_search_locations:
+    """The script of axe-core from the development tools."""
+    package = importlib.util.find_spec("axe_playwright_python")
+    if package is None or not package.submodule_search_locations:
         pytest.skip("axe-core is not installed (pip install fglbench[dev])")
-    return (Path(found.submodule_search_locations[0]) / "axe.min.js").read_text(encoding="utf-8")
+    return (Path(package.submodule_search_locations[0]) / "axe.min.js").read_text(encoding="utf-8")
 
 
 def violations(tab: Any, axe: str) -> list[str]:
-    """What axe-core finds serious or critical, with the first element of each."""
+    """Serious and critical violations of axe-core, with the first element of each."""
     tab.execute_script(axe)
-    found = tab.execute_async_script(
+    messages = tab.execute_async_script(
         "const done = arguments[0];"
         "axe.run(document, {resultTypes: ['violations']}).then((all) => done(all.violations"
         ".filter((each) => ['serious', 'critical'].includes(each.impact))"
         ".map((each) => `${each.id}: ${each.nodes[0].html.slice(0, 200)}`)), (error) => done([String(error)]))"
     )
-    return [str(each) for each in found]
+    return [str(each) for each in messages]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -224,7 +225,7 @@ def test_axe_finds_nothing_serious(chromium: Any, site: Path, axe: str, page: st
         chromium.execute_script("for (const each of document.querySelectorAll('details')) each.open = true")
         assert violations(chromium, axe) == []
     if page == KINDS[0]:
-        chromium.execute_script("document.body.append(document.createElement('input'))")  # it would find something
+        chromium.execute_script("document.body.append(document.createElement('input'))")  # a violation
         assert [each.split(":")[0] for each in violations(chromium, axe)] == ["label"]
 
 

@@ -1,9 +1,8 @@
-"""Comparisons of the methods of a board: unit, verdicts, letters, other rankings, on rows judged by hand."""
+"""Comparisons of the methods of a board by hand: unit, verdicts, letters, other rankings."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -19,24 +18,26 @@ from fglbench.report.ranking import Ranking
 from fglbench.report.tables import difference_cell, ranking_table
 from fglbench.report.text import to_markdown
 
+from . import samples
+
 NOISE = {"fedavg": (0, 1, -1), "local": (1, -1, 0), "high": (-1, 0, 1), "level": (-1, 1, 0)}
 
 
-def rows(made: SimpleNamespace, datasets: str, seeds: int = 3) -> list:
-    """`high` is 5 points above fedavg, local 5 below, `level` where fedavg is, give or take a tenth of a point."""
+def rows(datasets: str, seeds: int = 3) -> list:
+    """`high` is 5 points above fedavg, `local` 5 below, `level` equal up to a tenth of a point."""
     lift = {"fedavg": 0.0, "local": -0.05, "high": 0.05, "level": 0.0}
     return [
-        made.row(dataset, name, seed, 0.6 + 0.01 * at + lift[name] + 0.001 * (at + 1) * NOISE[name][seed])
+        samples.row(dataset, name, seed, 0.6 + 0.01 * at + lift[name] + 0.001 * (at + 1) * NOISE[name][seed])
         for at, dataset in enumerate(datasets)
         for name in lift
         for seed in range(seeds)
     ]
 
 
-def test_few_datasets_are_judged_by_their_seeds(made: SimpleNamespace) -> None:
-    inference = Ranking(made.board(rows(made, "abc"))).inference
+def test_few_datasets_are_judged_by_their_seeds() -> None:
+    inference = Ranking(samples.board(rows("abc"))).inference
     assert (inference.unit, inference.baselines) == ("seed", ["fedavg", "local"])
-    verdicts = {name: found.verdict for name, found in inference.against["fedavg"].items()}
+    verdicts = {name: difference.verdict for name, difference in inference.against["fedavg"].items()}
     assert verdicts == {"high": "better", "level": "equivalent", "local": "worse"}
     assert inference.against["fedavg"]["high"].mean == pytest.approx(0.05)
     assert inference.groups == {"high": "a", "fedavg": "b", "level": "b", "local": "c"}
@@ -49,47 +50,47 @@ def test_few_datasets_are_judged_by_their_seeds(made: SimpleNamespace) -> None:
     assert np.isnan(inference.new_dataset("high", "fedavg")).all()
 
 
-def test_enough_datasets_are_the_unit(made: SimpleNamespace) -> None:
-    inference = Ranking(made.board(rows(made, "abcdefgh", seeds=1))).inference
+def test_enough_datasets_are_the_unit() -> None:
+    inference = Ranking(samples.board(rows("abcdefgh", seeds=1))).inference
     assert inference.unit == "dataset"
-    assert {name: found.verdict for name, found in inference.against["local"].items()} == dict.fromkeys(
+    assert {name: difference.verdict for name, difference in inference.against["local"].items()} == dict.fromkeys(
         ["high", "fedavg", "level"], "better"
     )
     assert inference.groups["high"] == "a"
     assert inference.new_dataset("high", "fedavg")[0] > 0.03
     assert "Here: 8 datasets." in inference.text
-    assert Ranking(made.board(rows(made, "abcde", seeds=1))).inference.unit == "none"  # the same rule: at least 6
+    assert Ranking(samples.board(rows("abcde", seeds=1))).inference.unit == "none"  # the same rule: at least 6
 
 
-def test_the_terminal_shows_the_differences_of_the_board(made: SimpleNamespace) -> None:
-    ranking = Ranking(made.board(rows(made, "abcdefgh", seeds=1)))
+def test_the_terminal_shows_the_differences_of_the_board() -> None:
+    ranking = Ranking(samples.board(rows("abcdefgh", seeds=1)))
     (table,) = show_ranking(ranking)
     shown = list(table.columns[3].cells)
     assert shown == [
-        "baseline" if name == "fedavg" else str(difference_cell(found).text)
-        for name, found in ((n, ranking.inference.against["fedavg"].get(n)) for n in ranking.table.index)
+        "baseline" if name == "fedavg" else str(difference_cell(difference).text)
+        for name, difference in ((n, ranking.inference.against["fedavg"].get(n)) for n in ranking.table.index)
     ]
 
 
-def test_an_outlier_against_the_ranks_gives_no_verdict(made: SimpleNamespace) -> None:
-    """Odd is above fedavg on nine datasets by two points and below on one by fifty."""
-    found = [made.row(d, "fedavg", 0, 0.6 + 0.001 * i) for i, d in enumerate("abcdefghij")]
-    found += [made.row(d, "odd", 0, 0.62 + 0.001 * i if d != "j" else 0.1) for i, d in enumerate("abcdefghij")]
-    inference = Ranking(made.board(found)).inference
+def test_an_outlier_against_the_ranks_gives_no_verdict() -> None:
+    """Method odd is two points above fedavg on nine datasets and fifty below on one."""
+    entries = [samples.row(d, "fedavg", 0, 0.6 + 0.001 * i) for i, d in enumerate("abcdefghij")]
+    entries += [samples.row(d, "odd", 0, 0.62 + 0.001 * i if d != "j" else 0.1) for i, d in enumerate("abcdefghij")]
+    inference = Ranking(samples.board(entries)).inference
     assert inference.against["fedavg"]["odd"].verdict == "undecided"
     assert inference.groups == {"odd": "a", "fedavg": "a"}
 
 
-def test_two_metrics_are_not_averaged(made: SimpleNamespace) -> None:
-    """Seven sets by accuracy and one by ROC AUC, where the order is the other way round by 40 points."""
-    found = []
+def test_two_metrics_are_not_averaged() -> None:
+    """Seven datasets by accuracy, and one by ROC AUC with the opposite order and a gap of 40 points."""
+    entries = []
     for place, dataset in enumerate("abcdefgz"):
         metric = "ROC AUC" if dataset == "z" else "accuracy"
         for name, score in {"fedavg": 0.5, "high": 0.55 if dataset != "z" else 0.1}.items():
-            found.append(
-                made.row(dataset, name, 0, score + 0.001 * place, score_metric=f"{metric}, global model, local test")
+            entries.append(
+                samples.row(dataset, name, 0, score + 0.001 * place, score_metric=f"{metric}, global model, local test")
             )
-    ranking = Ranking(made.board(found))
+    ranking = Ranking(samples.board(entries))
     assert ranking.board.metric == "accuracy"
     assert ranking.table.loc["high", "score"] == pytest.approx(0.553)
     assert ranking.table.loc["high", "other"] == pytest.approx(0.107)
@@ -99,27 +100,27 @@ def test_two_metrics_are_not_averaged(made: SimpleNamespace) -> None:
     assert {"Mean accuracy, %", "ROC AUC, %"} <= set(titles)
 
 
-def test_rows_are_in_the_order_of_the_mean_ranks(made: SimpleNamespace) -> None:
-    table = Ranking(made.board(rows(made, "abc"))).table
+def test_rows_are_in_the_order_of_the_mean_ranks() -> None:
+    table = Ranking(samples.board(rows("abc"))).table
     assert table["mean_rank"].is_monotonic_increasing
 
 
-def test_without_seeds_and_datasets_nothing_is_compared(made: SimpleNamespace) -> None:
-    ranking = Ranking(made.board(rows(made, "abc", seeds=2)))
+def test_without_seeds_and_datasets_nothing_is_compared() -> None:
+    ranking = Ranking(samples.board(rows("abc", seeds=2)))
     assert (ranking.inference.unit, ranking.inference.groups) == ("none", {})
     assert set(ranking.table["group"]) == {""}
     assert np.isnan(ranking.inference.difference("high", "local").mean)
     assert "nothing is compared" in ranking.outcome
 
 
-def test_tasks_of_one_dataset_share_its_weight(made: SimpleNamespace) -> None:
-    """Cora twice with +2 and +4 points, wiki once with +9: (3 + 9) / 2, and not the mean over three tasks."""
-    found = []
+def test_tasks_of_one_dataset_share_its_weight() -> None:
+    """Cora twice with +2 and +4 points, wiki once with +9: (3 + 9) / 2."""
+    entries = []
     for dataset, clients, gap in (("cora", 5, 0.02), ("cora", 10, 0.04), ("wiki", 5, 0.09)):
         for seed, noise in enumerate((0.001, -0.001, 0.0)):
-            found += [made.row(dataset, "a", seed, 0.5, clients=clients)]
-            found += [made.row(dataset, "b", seed, 0.5 + gap + noise, clients=clients)]
-    difference = Ranking(made.board(found)).inference.difference("b", "a")
+            entries += [samples.row(dataset, "a", seed, 0.5, clients=clients)]
+            entries += [samples.row(dataset, "b", seed, 0.5 + gap + noise, clients=clients)]
+    difference = Ranking(samples.board(entries)).inference.difference("b", "a")
     assert difference.mean == pytest.approx(0.06)
     parts = np.array([0.25, 0.25, 0.5]) ** 2 * 1e-6 / 3
     freedom = parts.sum() ** 2 / (parts**2 / 2).sum()
@@ -127,14 +128,14 @@ def test_tasks_of_one_dataset_share_its_weight(made: SimpleNamespace) -> None:
     assert 1 - difference.better == pytest.approx(below)
 
 
-def test_one_method_is_nothing_to_compare(made: SimpleNamespace) -> None:
-    contest = Ranking(made.board([made.row("cora", "a", seed, 0.5) for seed in range(3)])).inference
+def test_one_method_is_not_compared() -> None:
+    contest = Ranking(samples.board([samples.row("cora", "a", seed, 0.5) for seed in range(3)])).inference
     assert contest.unit == "none"
     assert "nothing to compare" in contest.text
 
 
 def test_any_frame_of_scores_can_be_ranked() -> None:
-    """Three methods on two datasets, nothing of a results folder: ranks, scores and wins by hand."""
+    """Three methods on two datasets without a results folder: ranks, scores and wins by hand."""
     scores = {("a", "x"): 0.9, ("b", "x"): 0.8, ("c", "x"): 0.7, ("a", "y"): 0.5, ("b", "y"): 0.6, ("c", "y"): 0.4}
     runs = [
         {"method": method, "dataset": dataset, "seed": seed, "score": score + 0.001 * seed}
@@ -154,16 +155,16 @@ def test_any_frame_of_scores_can_be_ranked() -> None:
 SCORES = {"a": (0.9, 0.1, 0.3), "b": (0.8, 0.2, 0.1), "c": (0.7, 0.3, 0.2)}  # score, macro-F1, own model
 
 
-def rows_alternative_rankings(made: SimpleNamespace) -> list:
+def rows_alternative_rankings() -> list:
     return [
-        made.row("cora", name, seed, score, macro_f1=f1, personal_on_local=own)
-        for name, (score, f1, own) in SCORES.items()
+        samples.row("cora", name, seed, score, macro_f1=f1, personal_on_local=personal)
+        for name, (score, f1, personal) in SCORES.items()
         for seed in (0, 1)
     ]
 
 
-def test_orders_and_their_agreement_by_hand(made: SimpleNamespace) -> None:
-    orders = Ranking(made.board(rows_alternative_rankings(made))).alternatives
+def test_orders_and_their_agreement_by_hand() -> None:
+    orders = Ranking(samples.board(rows_alternative_rankings())).alternatives
     assert list(orders.mean_ranks) == ["Selected round", "Macro-F1", "Own model"]  # no curves: no last round
     assert orders.mean_ranks["Macro-F1"].to_dict() == {"a": 3, "b": 2, "c": 1}
     tau = orders.agreement
@@ -173,22 +174,22 @@ def test_orders_and_their_agreement_by_hand(made: SimpleNamespace) -> None:
     assert "-1.00" in to_markdown(orders.agreement_table())
 
 
-def test_the_last_round_is_the_end_of_the_curve(tmp_path: Path, made: SimpleNamespace) -> None:
-    """Curves in the files rise to their score except for a's, which falls below all others."""
-    folder = made.write(tmp_path / "results", rows_alternative_rankings(made))
+def test_the_last_round_is_the_end_of_the_curve(tmp_path: Path) -> None:
+    """The stored curves end at their score, except that of a, which falls below all others."""
+    folder = samples.write(tmp_path / "results", rows_alternative_rankings())
     store = Store(folder)
     for row in store.rows("demo"):
         if row.method == "a":
             store.write_history("demo", row.key, {"history": {"round": [1, 2, 3], "score": [0.9, 0.9, 0.2]}})
     (board,) = load_boards(folder)
-    found = Ranking(board).alternatives.mean_ranks
-    assert found["Last round"].to_dict() == {"a": 3, "b": 1, "c": 2}
-    assert found["Selected round"].to_dict() == {"a": 1, "b": 2, "c": 3}
+    mean_ranks = Ranking(board).alternatives.mean_ranks
+    assert mean_ranks["Last round"].to_dict() == {"a": 3, "b": 1, "c": 2}
+    assert mean_ranks["Selected round"].to_dict() == {"a": 1, "b": 2, "c": 3}
 
 
-def test_a_lost_curve_leaves_its_method_out(tmp_path: Path, made: SimpleNamespace) -> None:
-    more = [made.row("cora", "d", seed, 0.1) for seed in (0, 1)]
-    folder = made.write(tmp_path / "results", [*rows_alternative_rankings(made), *more])
+def test_methods_with_a_missing_curve_have_no_last_round(tmp_path: Path) -> None:
+    more = [samples.row("cora", "d", seed, 0.1) for seed in (0, 1)]
+    folder = samples.write(tmp_path / "results", [*rows_alternative_rankings(), *more])
     key = next(row.key for row in Store(folder).rows("demo") if row.method == "b")
     (folder / "demo" / "history" / f"{key}.json.gz").unlink()
     (board,) = load_boards(folder)
@@ -197,5 +198,5 @@ def test_a_lost_curve_leaves_its_method_out(tmp_path: Path, made: SimpleNamespac
     assert last.drop("b").to_dict() == {"a": 1, "c": 2, "d": 3}
 
 
-def test_two_methods_have_no_orders(made: SimpleNamespace) -> None:
-    assert Ranking(made.board([made.row("cora", name, 0, 0.5) for name in "ab"])).alternatives.mean_ranks.empty
+def test_two_methods_have_no_alternative_rankings() -> None:
+    assert Ranking(samples.board([samples.row("cora", name, 0, 0.5) for name in "ab"])).alternatives.mean_ranks.empty

@@ -1,10 +1,9 @@
-"""Readings: which rows are whose, what is chosen on validation, which round is compared, and the page by hand."""
+"""Readings by hand: their rows, the choice on validation, the compared round, the page."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -17,6 +16,8 @@ from fglbench.report.reproduction import views
 from fglbench.report.reproduction.match import SuiteRows, chosen
 from fglbench.report.reproduction.view import JudgedClaim
 from fglbench.report.statistics import Difference
+
+from . import samples
 
 BASE = Reading(id="printed", where={"split": "ratio", "method_params": {"beta": 10.0}}, methods=["omd"])
 SQUARED = Reading(id="squared", methods=["omd"], where={"method_params": {"norm": "squared"}})
@@ -39,21 +40,21 @@ def test_the_cells_of_a_reading() -> None:
     assert cells(ALL, WEAK, omd) == [ratio | {"method_params": {"beta": b, "norm": None}} for b in (0.1, 1.0)]
     assert cells(ALL, OTHER, omd) == [ratio | {"split": "fixed", "method_params": {"beta": 10.0, "norm": None}}]
     assert cells(ALL, LAST, omd) == cells(ALL, BASE, omd)
-    for reading in (BASE, SQUARED, WEAK, LAST):  # they say nothing of another method
+    for reading in (BASE, SQUARED, WEAK, LAST):  # no filter for other methods
         assert cells(ALL, reading, avg) == [avg]
     assert cells(ALL, OTHER, avg) == [{"method": "avg", "split": "fixed"}]
     assert [reading.changes(BASE, omd) for reading in ALL] == [False, True, True, True, True]
     assert [reading.changes(BASE, avg) for reading in ALL] == [False, False, False, True, True]
 
 
-def test_what_a_reading_asks_of_all_methods_and_of_its_own() -> None:
+def test_shared_and_method_filters_of_a_reading() -> None:
     known = [*ALL, BOTH]
     squared = {"method": "omd", "split": "fixed", "method_params": {"beta": 10.0, "norm": "squared"}}
     assert cells(known, BOTH, {"method": "omd"}) == [squared]
     assert cells(known, BOTH, {"method": "avg"}) == [{"method": "avg", "split": "fixed"}]
     assert BOTH.changes(BASE, {"method": "omd"}) and BOTH.changes(BASE, {"method": "avg"})
     fine = Reading(id="fine", methods=["omd"], shared={"partition_params": {"delta": 1}})
-    for method in ("omd", "avg"):  # a parameter that it sets for all is absent from the base's rows of all
+    for method in ("omd", "avg"):  # the base's rows lack a shared parameter
         (base,) = cells([BASE, fine], BASE, {"method": method})
         assert base["partition_params"] == {"delta": None}
 
@@ -63,7 +64,7 @@ def test_what_a_reading_asks_of_all_methods_and_of_its_own() -> None:
         assert cells([every, LAST], LAST, {"method": method}) == [{"method": method} | wanted]
 
 
-def test_a_figure_that_a_reading_does_not_concern_has_the_rows_of_the_base() -> None:
+def test_unaffected_figures_use_rows_of_the_base() -> None:
     def figure(**params: Any) -> dict[str, Any]:
         return {"method": "omd", "method_params": {"beta": 10.0, **params}}
 
@@ -73,25 +74,25 @@ def test_a_figure_that_a_reading_does_not_concern_has_the_rows_of_the_base() -> 
     assert cells(known, still, figure()) == [figure(noise=0)]
     assert cells(known, still, figure(part=True)) == [figure(part=True, noise=0)]
     assert cells(known, still, figure(part=False)) == cells(known, known[0], figure(part=False)) == [figure(part=False)]
-    told = [still.changes(known[0], figure(**own)) for own in ({}, {"part": True}, {"part": False})]
-    assert told == [True, True, False]
+    changes = [still.changes(known[0], figure(**params)) for params in ({}, {"part": True}, {"part": False})]
+    assert changes == [True, True, False]
     about: dict[str, Any] = {"datasets": ["acm", "wiki"], "unless": [{"dataset": "acm", "clients": 5}]}
     own_split: dict[str, Any] = {"methods": ["omd"], "where": {"split": "fixed"}}
     some = Reading(id="some", shared={"partition": "metis"}, **about, **own_split)
     last = Reading(id="last", round="last", **about, **own_split)
     for dataset, clients, left in (("cora", 5, True), ("acm", 5, True), ("acm", 7, False), ("wiki", 5, False)):
         place = {"dataset": dataset, "clients": clients}
-        for method, own in (("omd", {"split": "fixed"}), ("avg", {})):
+        for method, params in (("omd", {"split": "fixed"}), ("avg", {})):
             words = {"method": method} | place
-            wanted = words if left else words | own | {"partition": "metis"}
+            wanted = words if left else words | params | {"partition": "metis"}
             assert cells([known[0], some, last], some, words) == [wanted]
             assert some.changes(known[0], words) is not left
             assert last.changes(known[0], words)  # the round is that of all
-            assert cells([known[0], some, last], last, words) == [words if left else words | own]
+            assert cells([known[0], some, last], last, words) == [words if left else words | params]
 
 
-def test_a_part_that_is_off_has_no_setting_and_its_figure_is_the_base_of_the_claims(made: SimpleNamespace) -> None:
-    """FedGKC's Table V: views without dropout are said of the rows that have views."""
+def test_readings_do_not_change_figures_of_a_disabled_part() -> None:
+    """FedGKC's Table V: the reading of views without dropout applies to rows with views."""
     place = {"suite": "fedgkc-table5", "clients": 5, "partition": "louvain", "split": "ratio"}
     mean = {"neighbour_mean": False}
     settings = [
@@ -100,69 +101,68 @@ def test_a_part_that_is_off_has_no_setting_and_its_figure_is_the_base_of_the_cla
         ("fedgkc", {"smkd": True, "kama": True, "view_dropout": False, **mean}, 0.8),
     ]
     rows = [
-        made.row("cora", method, seed, score + seed / 100, method_params=json.dumps(params), **place)
+        samples.row("cora", method, seed, score + seed / 100, method_params=json.dumps(params), **place)
         for method, params, score in settings
         for seed in range(3)
     ]
-    found = {view.reading.id: view for view in views("fedgkc-table5", table(rows))}
-    said = {}
+    view_of = {view.reading.id: view for view in views("fedgkc-table5", table(rows))}
+    verdicts = {}
     for name in ("together", "still-views"):
-        one = next(one for one in found[name].affected_claims if one.verdict not in ("not run", "not claimed"))
+        one = next(one for one in view_of[name].affected_claims if one.verdict not in ("not run", "not claimed"))
         assert [figure.variant for figure in one.figures] == ["SMKD=1;KAMA=1", "SMKD=0;KAMA=0"]
-        said[name] = one.verdict
-    assert said == {"together": "contradicted", "still-views": "supported"}
-    assert not found["all-nodes"].affected  # it is about FML and FedKD
+        verdicts[name] = one.verdict
+    assert verdicts == {"together": "contradicted", "still-views": "supported"}
+    assert not view_of["all-nodes"].affected  # it is about FML and FedKD
 
 
-def test_the_later_of_two_filters_decides() -> None:
+def test_the_later_filter_decides() -> None:
     assert merged({"a": {"x": 1, "y": 2}, "b": "one"}, {"a": {"y": 3}, "b": "two"}) == {
         "a": {"x": 1, "y": 3},
         "b": "two",
     }
 
 
-def test_a_row_that_has_the_parameter_is_no_row_of_the_base(made: SimpleNamespace) -> None:
+def test_rows_with_the_parameter_are_not_of_the_base() -> None:
     params = ('{"beta":10.0}', '{"beta":10.0,"norm":"squared"}', '{"beta":0.1}')
-    rows = table([made.row("cora", "omd", 0, 0.1 * i, method_params=own) for i, own in enumerate(params, 1)])
-    found = [chosen(rows, cells(ALL, reading, {"method": "omd"}), reading, "score").seeds for reading in ALL[:2]]
-    assert found == [{0: 0.1}, {0: 0.2}]
+    rows = table([samples.row("cora", "omd", 0, 0.1 * i, method_params=text) for i, text in enumerate(params, 1)])
+    seeds = [chosen(rows, cells(ALL, reading, {"method": "omd"}), reading, "score").seeds for reading in ALL[:2]]
+    assert seeds == [{0: 0.1}, {0: 0.2}]
 
 
-def test_a_parameter_of_one_of_mixed_architectures(made: SimpleNamespace) -> None:
-    """The plain mixture is the base's; that of whose models one has the parameter is the reading's; lists of nothing
-    and a single model with it are distinguished as well."""
+def test_a_parameter_of_one_of_mixed_architectures() -> None:
+    """Mixtures without the parameter are of the base, those with it in any model are of the reading."""
     plain, normed = '[{"hidden":64},{"eps":0.0}]', '[{"hidden":64},{"batch_norm":true,"eps":0.0},{"hidden":64}]'
     params = (plain, normed, '[{"batch_norm":false}]', "[]", '{"batch_norm":true}')
-    rows = table([made.row("cora", "avg", seed, 0.1, backbone_params=own) for seed, own in enumerate(params)])
+    rows = table([samples.row("cora", "avg", seed, 0.1, backbone_params=text) for seed, text in enumerate(params)])
     base = Reading(id="base")
     reading = Reading(id="normed", where={"backbone_params": {"batch_norm": True}})
-    found = [cells([base, reading], each, {"method": "avg"}) for each in (base, reading)]
-    assert [[*rows.select(where, ["seed"])["seed"]] for (where,) in found] == [[0, 3], [1, 4]]
+    filters = [cells([base, reading], each, {"method": "avg"}) for each in (base, reading)]
+    assert [[*rows.select(where, ["seed"])["seed"]] for (where,) in filters] == [[0, 3], [1, 4]]
 
 
-def test_validation_chooses_and_the_test_score_does_not(made: SimpleNamespace) -> None:
+def test_settings_are_chosen_on_validation() -> None:
     def row(beta: float, seed: int, score: float, val: float) -> Any:
-        return made.row("cora", "omd", seed, score, val=val, method_params=f'{{"beta":{beta}}}')
+        return samples.row("cora", "omd", seed, score, val=val, method_params=f'{{"beta":{beta}}}')
 
     low = [row(0.1, seed, 0.9, 0.5) for seed in range(3)]
     high = [row(1.0, seed, 0.4 + 0.1 * seed, 0.6) for seed in range(3)]
     options = cells(ALL, WEAK, {"method": "omd"})
     best = chosen(table([*low, *high]), options, WEAK, "score")
     assert (best.seeds, best.chosen) == ({0: 0.4, 1: 0.5, 2: pytest.approx(0.6)}, "beta 1.0")
-    # Compared are the seeds that all settings have; of one setting alone there is nothing to choose.
+    # Only seeds of all settings are compared; a single setting gives no choice.
     few = chosen(table([*low, *high[:2]]), options, WEAK, "score")
     assert (few.seeds, few.chosen) == ({0: 0.4, 1: 0.5}, "beta 1.0")
     alone = chosen(table(low), options, WEAK, "score")
     assert (alone.seeds, alone.chosen) == ({}, "")
 
 
-def test_the_round_that_is_compared(made: SimpleNamespace) -> None:
+def test_compared_round() -> None:
     curves: list[Any] = [[0.1, 0.2, 0.3], [0.4], None, [0.5, "x"], [2.0]]
-    rows = [made.row("cora", "omd", seed, 0.9) for seed in range(5)]
+    rows = [samples.row("cora", "omd", seed, 0.9) for seed in range(5)]
     stored = {row.key: {"history": {"score": curve}} for row, curve in zip(rows, curves, strict=True)}
     known = table(rows, lambda key: stored[key]["history"])
     where = {"method": "omd"}
-    assert known.ours(where, "score", "last").seeds == {0: 0.3, 1: 0.4}  # nothing was checked of what the others hold
+    assert known.ours(where, "score", "last").seeds == {0: 0.3, 1: 0.4}  # the other curves are invalid
     assert known.ours(where, "score", 2).seeds == {0: 0.2}
     assert known.ours(where, "score", 4).seeds == {}
     assert known.ours(where, "macro_f1", "last").seeds == {}
@@ -175,7 +175,7 @@ def test_the_round_that_is_compared(made: SimpleNamespace) -> None:
     [(0.005, 0.015, 3, "less"), (0.005, 0.02, 3, "agrees"), (0.01, 0.03, 5, "agrees"), (0.021, 0.03, 3, "more"),
      (-0.03, 0.021, 4, "agrees"), (-0.03, 0.019, 4, "less"), (0.0, 0.1, 2, "")],
 )  # fmt: skip
-def test_ours_against_the_gain_that_is_printed(low: float, high: float, n: int, size: str) -> None:
+def test_size_against_the_published_gain(low: float, high: float, n: int, size: str) -> None:
     figures = {row.method: row for row in printed() if (row.paper, row.table, row.dataset) == ("FedGL", "2", "Cora")}
     pair = figures["FedGL"], figures["Federated"]  # 0.830 and 0.810
     judged = JudgedClaim(pair, "supported", Difference((low + high) / 2, low, high, 0.5), n)
@@ -184,42 +184,42 @@ def test_ours_against_the_gain_that_is_printed(low: float, high: float, n: int, 
     assert JudgedClaim(pair, "not run").size == ""
 
 
-def rows_of_fgssl(made: SimpleNamespace) -> tuple[list[Any], dict[str, dict[str, Any]]]:
-    """FGSSL beside FedAvg on Cora, 5 clients: a point behind at the best round, two points ahead at the last."""
+def rows_of_fgssl() -> tuple[list[Any], dict[str, dict[str, Any]]]:
+    """FGSSL on Cora, 5 clients: a point below FedAvg at the best round, two points above at the last."""
     rows, stored = [], {}
     for method, best, last in (("fedavg", 0.80, 0.75), ("fgssl", 0.79, 0.77)):
         for seed in range(3):
             place = {"suite": "fgssl-table1", "split": "fs-per-class", "clients": 5}
             words = tables()["fgssl-table1"][1].map["method"]["FGSSL"]["method_params"]
             params = json.dumps(words) if method == "fgssl" else "{}"
-            row = made.row("cora", method, seed, best + 0.01 * seed, method_params=params, **place)
+            row = samples.row("cora", method, seed, best + 0.01 * seed, method_params=params, **place)
             rows.append(row)
             stored[row.key] = {"history": {"round": [1, 2], "score": [best + 0.01 * seed, last + 0.01 * seed]}}
     return rows, stored
 
 
-def test_a_claim_holds_under_one_reading_and_not_under_another(made: SimpleNamespace) -> None:
-    rows, stored = rows_of_fgssl(made)
-    found = {view.reading.id: view for view in views("fgssl-table1", table(rows, lambda key: stored[key]["history"]))}
-    said = {}
+def test_a_claim_holds_under_one_reading_and_not_under_another() -> None:
+    rows, stored = rows_of_fgssl()
+    view_of = {view.reading.id: view for view in views("fgssl-table1", table(rows, lambda key: stored[key]["history"]))}
+    verdicts = {}
     for name in ("released-split", "last-round", "stated-split"):
         (claim,) = (
             one
-            for one in found[name].affected_claims
+            for one in view_of[name].affected_claims
             if [f.method for f in one.figures] == ["FGSSL", "FedAvg"]
             and (one.figures[0].dataset, one.figures[0].clients) == ("Cora", "5")
         )
-        said[name] = claim.verdict, claim.size, claim.n
-    assert said == {
+        verdicts[name] = claim.verdict, claim.size, claim.n
+    assert verdicts == {
         "released-split": ("contradicted", "less", 3),
         "last-round": ("supported", "more", 3),  # printed: 1.71
         "stated-split": ("not run", "", 0),
     }
 
 
-def test_the_page_sets_readings_side_by_side(made: SimpleNamespace, tmp_path: Path) -> None:
-    rows, stored = rows_of_fgssl(made)
-    folder = made.write(tmp_path / "results", rows, curves=False)
+def test_the_page_sets_readings_side_by_side(tmp_path: Path) -> None:
+    rows, stored = rows_of_fgssl()
+    folder = samples.write(tmp_path / "results", rows, curves=False)
     for row in rows:
         Store(folder).write_history(row.suite, row.key, stored[row.key])
     build.write(build.make(folder, None, figures=False))
@@ -246,11 +246,13 @@ def test_the_page_sets_readings_side_by_side(made: SimpleNamespace, tmp_path: Pa
     assert [line.split("|")[1].strip().rpartition("; ")[2] for line in index] == ["released-split", "last-round"]
 
 
-def test_what_readings_say() -> None:
+def test_readings_have_ids_meanings_and_sources() -> None:
     for paper in papers():
         for spec in paper.tables.values():
-            base, *others = paper.readings_of(spec)
-            everyone = [base, *others]
+            base, *rest = paper.readings_of(spec)
+            everyone = [base, *rest]
             assert len({reading.id for reading in everyone}) == len(everyone)
-            assert not others or all(own.id and own.meaning.endswith(".") and own.source for own in everyone)
-            assert all(reading.where or reading.choose or reading.round != base.round for reading in others)
+            assert not rest or all(
+                reading.id and reading.meaning.endswith(".") and reading.source for reading in everyone
+            )
+            assert all(reading.where or reading.choose or reading.round != base.round for reading in rest)

@@ -1,4 +1,4 @@
-"""The whole report on disk: what it says, that it repeats bit for bit, and that it knows when it is stale."""
+"""The report on disk: its texts, bitwise repetition, and detection of stale files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import json
 import random
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import typer
@@ -20,6 +19,8 @@ from fglbench.benchmark.cli.report import compare, report
 from fglbench.benchmark.store import Store
 from fglbench.registry import UserError
 from fglbench.report import build, leaderboard as readme
+
+from . import samples
 
 app = typer.Typer()
 app.command()(report)
@@ -35,16 +36,16 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory, made: SimpleNamespace) -> Path:
-    """The demo rows with their whole report, made once."""
-    folder = made.write(tmp_path_factory.mktemp("written") / "results", made.demo())
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo rows with their report, written once."""
+    folder = samples.write(tmp_path_factory.mktemp("written") / "results", samples.demo())
     build.write(build.make(folder, None))
     return folder
 
 
 @pytest.fixture
 def drawn(written: Path, tmp_path: Path) -> Path:
-    """A copy of it to change."""
+    """A copy of the written report."""
     return Path(shutil.copytree(written, tmp_path / "results"))
 
 
@@ -52,7 +53,7 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
-def test_leaderboard_says_what_the_rows_say(results: Path) -> None:
+def test_leaderboard_shows_the_rows(results: Path) -> None:
     build.write(build.make(results, None, figures=False))
     text = (results / "LEADERBOARD.md").read_text()
     ranking = [cells(line) for line in text.splitlines() if " alpha " in line and "8.0 MB" in line]
@@ -82,22 +83,20 @@ def test_task_csv_has_the_means(results: Path) -> None:
     assert lines["delta"]["score_std"] == ""
 
 
-def test_same_rows_in_any_order_give_the_same_bytes(tmp_path: Path, made: SimpleNamespace) -> None:
+def test_same_rows_in_any_order_give_the_same_bytes(tmp_path: Path) -> None:
     seen = []
     for name, seed in (("one", None), ("two", 7)):
-        rows = made.demo()
+        rows = samples.demo()
         if seed is not None:
             random.Random(seed).shuffle(rows)
-        folder = made.write(tmp_path / name / "results", rows)
+        folder = samples.write(tmp_path / name / "results", rows)
         build.write(build.make(folder, None))
         seen.append(snapshot(folder))
     assert seen[0] == seen[1]
     assert {"demo/figures/convergence.png", "demo/figures/cost.png", "LEADERBOARD.md"} <= set(seen[0])
 
 
-def test_check_names_what_a_changed_score_makes_stale(
-    results: Path, made: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_names_what_a_changed_score_makes_stale(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["report", "--results", str(results)]
     assert main(asked) == 0
     before = snapshot(results)
@@ -113,8 +112,8 @@ def test_check_names_what_a_changed_score_makes_stale(
         change = {"score": 0.99} if (row.dataset, row.seed) == ("wiki", 0) else {}
         Store(results).append(row.model_copy(update=change))
     assert main([*asked, "--check"]) == 1
-    said = capsys.readouterr().out.splitlines()
-    stale = {Path(line.removeprefix("stale: ")).name for line in said if line.startswith("stale")}
+    output = capsys.readouterr().out.splitlines()
+    stale = {Path(line.removeprefix("stale: ")).name for line in output if line.startswith("stale")}
     assert {"LEADERBOARD.md", "wiki.md", "wiki.csv"} <= stale
     assert "cora.md" not in stale
     assert "rank_heatmap.png" not in stale
@@ -133,7 +132,7 @@ def test_a_changed_curve_makes_the_convergence_stale(drawn: Path) -> None:
     whole = path.read_bytes()
     odd = [gzip.compress(text.encode()) for text in ("[1]", '{"history":{"round":["x"],"score":[1]}}')]
     for content in (b"cut", whole[:20] + b"\xff\xff\xff" + whole[23:], *odd):
-        path.write_bytes(content)  # an unreadable side file costs its curve, not the report
+        path.write_bytes(content)  # an unreadable side file only removes its curve
         assert "convergence.png" in [p.name for p in build.stale(build.make(results, None))]
 
 
@@ -187,25 +186,25 @@ def test_readme_block(results: Path) -> None:
     assert build.stale(build.make(results, page, figures=False)) == [page]
 
 
-def test_the_readme_shows_quick_only_when_there_is_nothing_else(tmp_path: Path, made: SimpleNamespace) -> None:
-    folder = made.write(tmp_path / "results", [made.row("cora", "a", 0, 0.5, suite="quick")], curves=False)
+def test_the_readme_shows_quick_only_when_there_is_nothing_else(tmp_path: Path) -> None:
+    folder = samples.write(tmp_path / "results", [samples.row("cora", "a", 0, 0.5, suite="quick")], curves=False)
     page = tmp_path / "README.md"
     page.write_text(readme.BEGIN + readme.END)
     assert "**quick**" in build.make(folder, page, figures=False).texts[page]
-    made.write(folder, [made.row("cora", "a", 0, 0.5, suite="own")], curves=False)
+    samples.write(folder, [samples.row("cora", "a", 0, 0.5, suite="own")], curves=False)
     text = build.make(folder, page, figures=False).texts[page]
     assert "**quick**" not in text
     assert "**own**" in text
 
 
-def test_text_from_rows_is_never_markup(tmp_path: Path, made: SimpleNamespace) -> None:
+def test_text_from_rows_is_never_markup(tmp_path: Path) -> None:
     evil = "x|y <script>alert(1)</script> [a](http://b) **b** `c` $\\frac$ @me www.z.org \x1b[31m\u202e"
     rows = [
-        made.row("co|ra <b>$x$", "a=cmd()", 0, 0.5, score_metric=evil, submitter=evil, synthetic=True),
-        made.row("co|ra <b>$x$", "a/../../escape", 0, 0.4, git_sha="`x` <i>", method_version="<u>`"),
-        made.row("co|ra <b>$x$", "other", 0, error=evil),
+        samples.row("co|ra <b>$x$", "a=cmd()", 0, 0.5, score_metric=evil, submitter=evil, synthetic=True),
+        samples.row("co|ra <b>$x$", "a/../../escape", 0, 0.4, git_sha="`x` <i>", method_version="<u>`"),
+        samples.row("co|ra <b>$x$", "other", 0, error=evil),
     ]
-    folder = made.write(tmp_path / "results", rows)
+    folder = samples.write(tmp_path / "results", rows)
     build.write(build.make(folder, None))
     for path in [folder / "LEADERBOARD.md", *(folder / "demo" / "tables").iterdir()]:
         text = path.read_text()
@@ -219,22 +218,22 @@ def test_text_from_rows_is_never_markup(tmp_path: Path, made: SimpleNamespace) -
     assert all(line.replace("\\|", "").count("|") in (3, 5, 8, 9, 10) for line in tables)
 
 
-def test_a_board_of_failures_has_a_page(tmp_path: Path, made: SimpleNamespace) -> None:
-    folder = made.write(tmp_path / "results", [made.row("arxiv", "a", 0, error="features are unavailable")])
+def test_a_board_of_failures_has_a_page(tmp_path: Path) -> None:
+    folder = samples.write(tmp_path / "results", [samples.row("arxiv", "a", 0, error="features are unavailable")])
     build.write(build.make(folder, None))
     text = (folder / "LEADERBOARD.md").read_text()
     assert "No method is complete" in text
     assert "- arxiv: failed (seed 0): features are unavailable" in text
 
 
-def test_cautions_name_what_does_not_fit_together(tmp_path: Path, made: SimpleNamespace) -> None:
+def test_cautions_name_inconsistent_rows(tmp_path: Path) -> None:
     rows = [
-        made.row("cora", "a", 0, 0.5, git_dirty=True),
-        made.row("cora", "a", 1, 0.5, method_version="f" * 12),
-        made.row("cora", "b", 0, 0.5, partition_hash="other"),
-        made.row("cora", "b", 1, 0.5, dataset_fingerprint="other"),
+        samples.row("cora", "a", 0, 0.5, git_dirty=True),
+        samples.row("cora", "a", 1, 0.5, method_version="f" * 12),
+        samples.row("cora", "b", 0, 0.5, partition_hash="other"),
+        samples.row("cora", "b", 1, 0.5, dataset_fingerprint="other"),
     ]
-    folder = made.write(tmp_path / "results", rows)
+    folder = samples.write(tmp_path / "results", rows)
     text = build.make(folder, None, figures=False).texts[folder / "LEADERBOARD.md"]
     assert "scores of a come from 2 versions" in text
     assert "1 row from a checkout with uncommitted" in text
@@ -249,10 +248,10 @@ def test_no_rows_is_a_clear_error(tmp_path: Path) -> None:
 
 def test_compare_command(results: Path) -> None:
     run = CliRunner().invoke
-    found = run(app, ["compare", "alpha", "beta", "--results", str(results)])
-    assert found.exit_code == 0
-    assert "demo: alpha - beta" in found.output
-    assert "+9.95" in found.output
+    result = run(app, ["compare", "alpha", "beta", "--results", str(results)])
+    assert result.exit_code == 0
+    assert "demo: alpha - beta" in result.output
+    assert "+9.95" in result.output
     wrong = run(app, ["compare", "alpha", "betta", "--results", str(results)])
     assert isinstance(wrong.exception, UserError)
     assert "did you mean 'beta'" in str(wrong.exception)

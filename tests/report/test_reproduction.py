@@ -1,4 +1,4 @@
-"""Papers' tables beside ours: the facts, the layout by a hand-made case, the verdicts by hand, files that repeat."""
+"""Papers' tables next to ours: stored figures, layout and verdicts by hand, repeatable files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import random
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -18,6 +17,8 @@ from fglbench.report.reproduction import views
 from fglbench.report.reproduction.match import SuiteRows
 from fglbench.report.reproduction.page import signed
 from fglbench.report.reproduction.view import judge
+
+from . import samples
 
 COUNTS = {
     ("FGSSL", "1"): 57, ("FGSSL", "2"): 24, ("FGSSL", "3"): 24,
@@ -41,17 +42,17 @@ def frame(rows: list[Any], stored: Any = lambda key: {}) -> SuiteRows:
     return SuiteRows(pd.DataFrame([row.model_dump() for row in rows]), stored)
 
 
-BASE = '{"beta":1.0,"report_on":"own"}'  # of FedGL with its graph: what its other readings change
+BASE = '{"beta":1.0,"report_on":"own"}'  # of FedGL with its graph; other readings change it
 
 
-def fedgl_rows(made: SimpleNamespace) -> list[Any]:
-    """FedGL's Table 2 on Cora: three seeds of Federated at 0.80, 0.81, 0.82; FedGL ten points above, exactly;
-    w/o GPG with one seed; w/o GPL failed; nothing else."""
+def fedgl_rows() -> list[Any]:
+    """FedGL's Table 2 on Cora: three seeds of Federated at 0.80, 0.81, 0.82; FedGL exactly ten points above;
+    w/o GPG with one seed; w/o GPL failed."""
 
     def row(method: str, seed: int, score: float | None = None, **changes: Any) -> Any:
         place = {"suite": "fedgl-table2", "partition": "random-overlap", "clients": 6, "split": "fixed"}
-        own = {"method_params": BASE} if method in ("fedgl", "fedgl-no-gpl") else {}
-        return made.row("cora", method, seed, score, **(place | own | changes))
+        params = {"method_params": BASE} if method in ("fedgl", "fedgl-no-gpl") else {}
+        return samples.row("cora", method, seed, score, **(place | params | changes))
 
     return [
         *(row("fedavg", seed, 0.80 + 0.01 * seed) for seed in range(3)),
@@ -61,7 +62,7 @@ def fedgl_rows(made: SimpleNamespace) -> list[Any]:
     ]
 
 
-def test_every_figure_of_the_papers_is_there() -> None:
+def test_all_published_figures_are_stored() -> None:
     assert Counter((row.paper, row.table) for row in printed()) == COUNTS
     assert sum(COUNTS.values()) == len(printed()) == 1074
     assert {(paper.name, table.table) for paper, table in tables().values()} == set(COUNTS)
@@ -95,7 +96,7 @@ def test_claims_name_rows_of_their_table() -> None:
                 assert sorted(listed) == sorted({row.place[table.columns[0]] for row in paper.rows(table, printed())})
 
 
-def test_cells_beside_the_table(made: SimpleNamespace, tmp_path: Path) -> None:
+def test_cells_next_to_the_table(tmp_path: Path) -> None:
     def row(dataset: str, clients: int, seed: int, score: float) -> Any:
         place = {"suite": "fedomd-table4", "partition": "louvain", "split": "ratio", "clients": clients}
         given = {
@@ -104,10 +105,10 @@ def test_cells_beside_the_table(made: SimpleNamespace, tmp_path: Path) -> None:
             "method_params": '{"beta":0.001}',
             "training": '{"patience":200}',
         }
-        return made.row(dataset, "fedomd", seed, score, **given, **place)
+        return samples.row(dataset, "fedomd", seed, score, **given, **place)
 
     rows = [row("cora", 5, 0, 0.5), row("cora", 5, 1, 0.7), row("cora", 3, 0, 0.4), row("citeseer", 9, 0, 0.3)]
-    folder = made.write(tmp_path / "results", rows, curves=False)
+    folder = samples.write(tmp_path / "results", rows, curves=False)
     build.write(build.make(folder, None, figures=False))
     beside = (folder / "fedomd-table4" / "REPRODUCTION.md").read_text().split("## Beside the table")[1]
     places = ["citeseer, 9 clients", "cora, 3 clients", "cora, 5 clients"]
@@ -116,8 +117,8 @@ def test_cells_beside_the_table(made: SimpleNamespace, tmp_path: Path) -> None:
     assert lines(beside, name) == [[name, "printed", "30.00 (n=1)", "40.00 (n=1)", "60.00 ± 14.14 (n=2)"]]
 
 
-def test_layout_cell_by_cell(made: SimpleNamespace, tmp_path: Path) -> None:
-    folder = made.write(tmp_path / "results", fedgl_rows(made), curves=False)
+def test_layout_cell_by_cell(tmp_path: Path) -> None:
+    folder = samples.write(tmp_path / "results", fedgl_rows(), curves=False)
     build.write(build.make(folder, None, figures=False))
     text = (folder / "fedgl-table2" / "REPRODUCTION.md").read_text()
     assert "# FedGL, Table 2" in text
@@ -135,8 +136,8 @@ def test_layout_cell_by_cell(made: SimpleNamespace, tmp_path: Path) -> None:
     assert without_labels[1] == "0.812<br>*failed*"
     assert "- FedGL w/o GPL, Cora (ours): failed (seed 0): out of \\| range" in text
     assert "- not run (ours): 16 of 20 figures" in text
-    (own,) = lines(text, "FedGL")
-    assert own[1] == "0.830<br>*0.910 ± 0.010* (n=3)<br>**+0.080**"
+    (cell_texts,) = lines(text, "FedGL")
+    assert cell_texts[1] == "0.830<br>*0.910 ± 0.010* (n=3)<br>**+0.080**"
     assert lines(text, "FedGL > Federated") == [
         ["FedGL > Federated", "**supported**<br>+0.100 (+0.100 to +0.100)<br>more than +0.020", *["*not run*"] * 3]
     ]
@@ -151,23 +152,25 @@ def test_layout_cell_by_cell(made: SimpleNamespace, tmp_path: Path) -> None:
     assert "Early stopping after 30 rounds" in text  # a choice of ours
 
 
-def test_index_counts_figures_and_claims(made: SimpleNamespace, tmp_path: Path) -> None:
-    folder = made.write(tmp_path / "results", fedgl_rows(made), curves=False)
+def test_index_counts_figures_and_claims(tmp_path: Path) -> None:
+    folder = samples.write(tmp_path / "results", fedgl_rows(), curves=False)
     build.write(build.make(folder, None, figures=False))
     text = (folder / "REPRODUCTION.md").read_text()
     (line,) = (cells(line) for line in text.splitlines() if "fixed split; ours" in line)
     # Differences 0, +8 and +0.2 points have the median 0.2; FedGL > Federated is supported, two claims have one seed.
     assert line[2:] == ["3/20", "0\N{EN DASH}2", "+0.20", "1", "0", "2", "1"]
-    # 21 as read and with a late start, 17 under four readings that leave the contrast alone, 7 with reports before.
+    # 21 as printed and with a late start, 17 under four readings without the contrast, 7 with earlier reports.
     assert "these are 117 claims; 1 of them are judged from 3 seeds or more." in text
     assert sum("not run" in line for line in text.splitlines() if line.startswith("|")) == 16
 
 
-def test_the_index_adds_up_what_rows_took(made: SimpleNamespace, tmp_path: Path) -> None:
-    """A row counts once, where it was run; an old one, without processor time, by its training's; failures count."""
+def test_index_sums_the_cost_of_rows(tmp_path: Path) -> None:
+    """A row counts once, in the suite that ran it; rows without processor time count their training time."""
 
-    def row(suite: str, seed: int, **own: Any) -> Any:
-        return made.row("cora", "fedavg", seed, 0.5, suite=suite, **{"cpu_seconds": None, "train_seconds": 0.0} | own)
+    def row(suite: str, seed: int, **columns: Any) -> Any:
+        return samples.row(
+            "cora", "fedavg", seed, 0.5, suite=suite, **{"cpu_seconds": None, "train_seconds": 0.0} | columns
+        )
 
     rows = [
         row("fedgl-table2", 0, cpu_seconds=3600.0, train_seconds=50.0),
@@ -175,7 +178,7 @@ def test_the_index_adds_up_what_rows_took(made: SimpleNamespace, tmp_path: Path)
         row("fedgl-table2", 2, cpu_seconds=9000.0, notes="a note; run for suite overlap"),
         row("overlap", 2, cpu_seconds=9000.0, notes="rerun for suite overlap"),
     ]
-    folder = made.write(tmp_path / "results", rows, curves=False)
+    folder = samples.write(tmp_path / "results", rows, curves=False)
     build.write(build.make(folder, None, figures=False))
     below = (folder / "REPRODUCTION.md").read_text().split("## What it cost")[1]
     assert [cells(line) for line in below.splitlines() if line.startswith("|")][2:] == [
@@ -183,20 +186,20 @@ def test_the_index_adds_up_what_rows_took(made: SimpleNamespace, tmp_path: Path)
     ]  # fmt: skip
 
 
-def test_percent_tables_and_other_columns_than_the_score(made: SimpleNamespace) -> None:
-    rows = [made.row("enzymes", "fclg", s, 0.3, macro_f1=0.2, suite="fclg-table2", partition="fclg", clients=6,
+def test_percent_tables_and_other_columns_than_the_score() -> None:
+    rows = [samples.row("enzymes", "fclg", s, 0.3, macro_f1=0.2, suite="fclg-table2", partition="fclg", clients=6,
                      split="none", dataset_params='{"features":"auto"}', method_params='{"scored_codes":"raw"}',
                      training='{"rounds":50}')
             for s in range(2)]  # fmt: skip
     view, *_ = views("fclg-table2", frame(rows))
-    found = {figure.metric: (ours.mean, ours.std, ours.n) for figure, ours in view.ours.items() if ours.n}
-    assert found == {"clustering_accuracy_%": (0.3, 0.0, 2), "f1_macro_%": (0.2, 0.0, 2)}
+    figures = {figure.metric: (ours.mean, ours.std, ours.n) for figure, ours in view.ours.items() if ours.n}
+    assert figures == {"clustering_accuracy_%": (0.3, 0.0, 2), "f1_macro_%": (0.2, 0.0, 2)}
     accuracy, f1 = view.columns[2:4]
     assert view.heading(accuracy) == "ENZYMES, accuracy"
     assert view.heading(f1) == "ENZYMES, macro-F1"
 
 
-def test_a_mean_over_columns_is_taken_seed_by_seed(made: SimpleNamespace) -> None:
+def test_a_mean_over_columns_is_taken_seed_by_seed() -> None:
     scores = {
         "coauthor-cs": {0: 0.8, 1: 0.9},
         "coauthor-physics": {0: 0.9},
@@ -204,25 +207,25 @@ def test_a_mean_over_columns_is_taken_seed_by_seed(made: SimpleNamespace) -> Non
         "amazon-computers": {0: 0.6},
     }
     rows = [
-        made.row(dataset, "moon", seed, score, suite="fedgkc-table4")
-        for dataset, own in scores.items()
-        for seed, score in own.items()
+        samples.row(dataset, "moon", seed, score, suite="fedgkc-table4")
+        for dataset, seed_scores in scores.items()
+        for seed, score in seed_scores.items()
     ]
     view, *_ = views("fedgkc-table4", frame(rows))
     (mean,) = (ours for figure, ours in view.ours.items() if (figure.method, figure.dataset) == ("MOON", "avg4"))
     assert mean.seeds == {0: pytest.approx((0.8 + 0.9 + 0.7 + 0.6) / 4)}
-    assert all(one.figures[0].dataset != "avg4" for one in view.claims)  # no claim is counted twice
+    assert all(one.figures[0].dataset != "avg4" for one in view.claims)  # claims count once
 
 
-def test_each_reading_of_the_split_is_compared_with_its_own_rows(made: SimpleNamespace) -> None:
+def test_each_reading_of_the_split_is_compared_with_its_own_rows() -> None:
     rows = [
-        made.row("cora", method, 0, score, suite="fgssl-table1", split=split, clients=5)
+        samples.row("cora", method, 0, score, suite="fgssl-table1", split=split, clients=5)
         for split, method, score in (
             ("fs-per-class", "fedavg", 0.8), ("ratio", "fedavg", 0.7), ("ratio", "global", 0.9),
         )
     ]  # fmt: skip
-    found = {view.reading.id: view for view in views("fgssl-table1", frame(rows))}
-    first, second = found["released-split"], found["stated-split"]
+    view_of = {view.reading.id: view for view in views("fgssl-table1", frame(rows))}
+    first, second = view_of["released-split"], view_of["stated-split"]
     place = ("Cora", "5")
     assert first.ours[first.figure("FedAvg", place)].seeds == {0: 0.8}
     assert second.ours[second.figure("FedAvg", place)].seeds == {0: 0.7}
@@ -231,11 +234,11 @@ def test_each_reading_of_the_split_is_compared_with_its_own_rows(made: SimpleNam
         assert second.ours[second.figure("Global", ("Cora", clients))].seeds == {0: 0.9}
 
 
-def test_of_two_settings_the_later_counts_and_the_page_says_so(made: SimpleNamespace, tmp_path: Path) -> None:
+def test_the_later_of_two_settings_counts_and_is_noted(tmp_path: Path) -> None:
     old = {"method_params": '{"alpha":0.9}', "started": "2020-01-01T00:00:00Z"}
     place = {"suite": "fedgl-table2", "partition": "random-overlap", "clients": 6, "split": "fixed"}
-    rows = [*fedgl_rows(made), made.row("cora", "fedavg", 0, 0.1, **(place | old))]
-    folder = made.write(tmp_path / "results", rows, curves=False)
+    rows = [*fedgl_rows(), samples.row("cora", "fedavg", 0, 0.1, **(place | old))]
+    folder = samples.write(tmp_path / "results", rows, curves=False)
     build.write(build.make(folder, None, figures=False))
     text = (folder / "fedgl-table2" / "REPRODUCTION.md").read_text()
     assert lines(text, "Federated")[0][1] == "0.810<br>*0.810 ± 0.010* (n=3)<br>**0.000**"
@@ -256,7 +259,7 @@ def test_verdicts_by_hand() -> None:
     assert judge(low, high)[0] == "contradicted"
     # Differences 0.10, -0.10, 0.02: the interval reaches to both sides of 0.
     assert judge({0: 0.9, 1: 0.7, 2: 0.82}, {0: 0.8, 1: 0.8, 2: 0.8})[0] == "inconclusive"
-    # Two seeds say nothing, however clear; nor do seeds that only one side has.
+    # Two seeds, or seeds of only one side, give no verdict.
     assert judge({0: 0.9, 1: 0.9}, {0: 0.1, 1: 0.2})[0] == "inconclusive"
     assert judge(high, {0: 0.70, 1: 0.71, 5: 0.72})[::2] == ("inconclusive", 2)
     assert judge(high, {7: 0.5}) == ("not run", None, 0)
@@ -272,13 +275,13 @@ def test_signs() -> None:
     ]
 
 
-def test_files_repeat_and_go_stale_with_the_rows(made: SimpleNamespace, tmp_path: Path) -> None:
-    rows = [*fedgl_rows(made), *made.demo()]
+def test_files_repeat_and_go_stale_with_the_rows(tmp_path: Path) -> None:
+    rows = [*fedgl_rows(), *samples.demo()]
     texts = []
     for name, seed in (("one", None), ("two", 3)):
         if seed is not None:
             random.Random(seed).shuffle(rows)
-        folder = made.write(tmp_path / name / "results", rows, curves=False)
+        folder = samples.write(tmp_path / name / "results", rows, curves=False)
         report = build.make(folder, None, figures=False)
         build.write(report)
         assert build.stale(build.make(folder, None, figures=False)) == []
@@ -287,13 +290,13 @@ def test_files_repeat_and_go_stale_with_the_rows(made: SimpleNamespace, tmp_path
     assert {"REPRODUCTION.md", "fedgl-table2/REPRODUCTION.md", "fedgl-table2/tables/reproduction.csv"} <= set(texts[0])
     assert "fedgl-table2" not in texts[0]["LEADERBOARD.md"]  # a paper's table is no board
     place = {"suite": "fedgl-table2", "partition": "random-overlap", "clients": 6, "split": "fixed"}
-    made.write(folder, [made.row("cora", "fedgl", 3, 0.5, method_params=BASE, **place)], curves=False)
+    samples.write(folder, [samples.row("cora", "fedgl", 3, 0.5, method_params=BASE, **place)], curves=False)
     stale = {path.relative_to(folder).as_posix() for path in build.stale(build.make(folder, None, figures=False))}
     assert stale == {"REPRODUCTION.md", "fedgl-table2/REPRODUCTION.md", "fedgl-table2/tables/reproduction.csv"}
 
 
-def test_a_folder_with_papers_tables_only(made: SimpleNamespace, tmp_path: Path) -> None:
-    folder = made.write(tmp_path / "results", fedgl_rows(made), curves=False)
+def test_a_folder_with_papers_tables_only(tmp_path: Path) -> None:
+    folder = samples.write(tmp_path / "results", fedgl_rows(), curves=False)
     left = folder / "fedgl-table2" / "tables" / "cora.md"
     left.parent.mkdir()
     left.write_text("a table that is no longer made")
@@ -303,11 +306,11 @@ def test_a_folder_with_papers_tables_only(made: SimpleNamespace, tmp_path: Path)
     assert not left.exists()
     assert not (folder / "LEADERBOARD.md").exists()
     with (folder / "fedgl-table2" / "tables" / "reproduction.csv").open(newline="") as stream:
-        found = {
+        line_of = {
             (line["method"], line["dataset"]): line for line in csv.DictReader(stream) if line["reading"] == "ours"
         }
-    assert len(found) == 20
-    assert found["FedGL", "Cora"] | {"reading": ""} == {
+    assert len(line_of) == 20
+    assert line_of["FedGL", "Cora"] | {"reading": ""} == {
         "dataset": "Cora", "partition": "random sampling p=[.3,.4,.5,.5,.6,.7]", "clients": "6",
         "split": "fixed (Planetoid 20/class,500,1000)", "method": "FedGL", "variant": "", "metric": "accuracy",
         "reading": "", "paper_mean": "0.83", "paper_std": "", "mean": "0.91", "std": "0.01", "difference": "0.08",

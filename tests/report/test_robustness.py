@@ -1,11 +1,10 @@
-"""Curves of score against strength and the areas under them, by hand; conditions as part of the task."""
+"""Curves of score against strength and their areas by hand; conditions as part of the task."""
 
 from __future__ import annotations
 
 import csv
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +19,8 @@ from fglbench.report.ranking import Ranking
 from fglbench.report.robustness import curves_csv
 from fglbench.report.special_tables import robustness_legend, robustness_table
 from fglbench.report.text import slug, to_markdown
+
+from . import samples
 
 TRAINING = {"local_epochs": 3, "participation": 1.0, "rounds": 100}
 # (condition, value) -> score of seed 0; seed 1 is 0.1 lower. sturdy starts lower and falls less.
@@ -37,16 +38,14 @@ AREAS = {
 }
 
 
-def run(
-    made: SimpleNamespace, dataset: str, method: str, seed: int, score: float, condition: Any = (), **more: Any
-) -> Any:
+def run(dataset: str, method: str, seed: int, score: float, condition: Any = (), **more: Any) -> Any:
     training = json.dumps({**TRAINING, **(dict([condition]) if condition else {})}, sort_keys=True)
-    return made.row(dataset, method, seed, score, suite="stress", training=training, **more)
+    return samples.row(dataset, method, seed, score, suite="stress", training=training, **more)
 
 
-def rows(made: SimpleNamespace, dataset: str = "cora") -> list[Any]:
+def rows(dataset: str = "cora") -> list[Any]:
     return [
-        run(made, dataset, method, seed, score - 0.1 * seed, condition)
+        run(dataset, method, seed, score - 0.1 * seed, condition)
         for method, points in CURVES.items()
         for condition, score in points.items()
         for seed in (0, 1)
@@ -65,58 +64,58 @@ def test_the_conditions_of_a_row_are_those_that_training_has() -> None:
     assert wording({}) == "plain"
 
 
-def test_a_condition_makes_a_task_of_its_own(made: SimpleNamespace) -> None:
-    board = made.board(rows(made), "stress")
+def test_each_condition_is_a_separate_task() -> None:
+    board = samples.board(rows(), "stress")
     assert board.tasks == ["cora (label noise 0.2)", "cora (label noise 0.6)", "cora (participation 0.1)",
                            "cora (participation 0.5)", "cora (plain)"]  # fmt: skip
     assert board.entrants == ["frail", "sturdy"]
     assert not board.is_sweep
     assert board.plain.tasks == ["cora (plain)"]
-    usual = made.board(made.demo())
+    usual = samples.board(samples.demo())
     assert usual.plain is usual
 
 
-def test_settings_of_a_method_are_told_apart_under_every_condition_alike(made: SimpleNamespace) -> None:
+def test_settings_have_equal_names_under_all_conditions() -> None:
     tried = [
-        run(made, "cora", "frail", 0, 0.5, condition, method_params=json.dumps({"mu": mu}))
+        run("cora", "frail", 0, 0.5, condition, method_params=json.dumps({"mu": mu}))
         for mu in (1, 2)
         for condition in ((), ("label_noise", 0.2))
     ]
-    assert made.board(tried, "stress").entrants == ["frail (mu=1)", "frail (mu=2)"]
+    assert samples.board(tried, "stress").entrants == ["frail (mu=1)", "frail (mu=2)"]
 
 
-def test_areas_by_hand(made: SimpleNamespace) -> None:
-    """Two datasets, the second 0.1 lower; two seeds, 0.1 apart: every mean is 0.1 below seed 0 of the first."""
+def test_areas_by_hand() -> None:
+    """Two datasets and two seeds, each 0.1 apart: means are 0.1 below seed 0 of the first dataset."""
     lower = [row.model_copy(update={"score": row.score - 0.1, "key": f"{i:016x}"}) for i, row in
-             enumerate(rows(made, "wiki"))]  # fmt: skip
-    found = Ranking(made.board([*rows(made), *lower], "stress")).robustness
-    assert found.conditions == ["label_noise", "participation"]
-    assert list(found.curves) == [(task, name) for task in ("cora", "wiki") for name in found.conditions]
-    assert list(found.curves["cora", "participation"].columns) == [0.0, 0.5, 0.9]
+             enumerate(rows("wiki"))]  # fmt: skip
+    robustness = Ranking(samples.board([*rows(), *lower], "stress")).robustness
+    assert robustness.conditions == ["label_noise", "participation"]
+    assert list(robustness.curves) == [(task, name) for task in ("cora", "wiki") for name in robustness.conditions]
+    assert list(robustness.curves["cora", "participation"].columns) == [0.0, 0.5, 0.9]
     for method, areas in AREAS.items():
-        own = found.table.loc[method]
+        row = robustness.table.loc[method]
         for condition, area in areas.items():
-            assert found.areas.loc[(method, 0), ("cora", condition)] == pytest.approx(area)
-            assert own[condition] == pytest.approx(area - 0.1)
-            assert own[f"{condition} loss"] == pytest.approx(CURVES[method][()] - area)
-        assert own["area"] == pytest.approx(sum(areas.values()) / 2 - 0.1)
-        assert own["std"] == pytest.approx(0.1 / 2**0.5)
-        assert own["plain"] == pytest.approx(CURVES[method][()] - 0.1)
-    assert list(found.table.index) == ["frail", "sturdy"]  # 0.644 and 0.600
+            assert robustness.areas.loc[(method, 0), ("cora", condition)] == pytest.approx(area)
+            assert row[condition] == pytest.approx(area - 0.1)
+            assert row[f"{condition} loss"] == pytest.approx(CURVES[method][()] - area)
+        assert row["area"] == pytest.approx(sum(areas.values()) / 2 - 0.1)
+        assert row["std"] == pytest.approx(0.1 / 2**0.5)
+        assert row["plain"] == pytest.approx(CURVES[method][()] - 0.1)
+    assert list(robustness.table.index) == ["frail", "sturdy"]  # 0.644 and 0.600
 
 
-def test_who_lacks_a_run_has_no_area_and_a_condition_of_two_strengths_no_curve(made: SimpleNamespace) -> None:
-    lacking = [row for row in rows(made) if (row.method, row.seed) != ("sturdy", 1) or "label" not in row.training]
-    found = Ranking(made.board(lacking, "stress")).robustness
-    assert set(found.curves["cora", "label_noise"].index.get_level_values("entrant")) == {"frail"}
-    assert list(found.table.index) == ["frail"]
-    short = [row for row in rows(made) if '"label_noise": 0.2' not in row.training]
-    assert Ranking(made.board(short, "stress")).robustness.conditions == ["participation"]
-    assert Ranking(made.board(made.demo())).robustness.table.empty
+def test_areas_need_all_runs_and_curves_three_strengths() -> None:
+    lacking = [row for row in rows() if (row.method, row.seed) != ("sturdy", 1) or "label" not in row.training]
+    robustness = Ranking(samples.board(lacking, "stress")).robustness
+    assert set(robustness.curves["cora", "label_noise"].index.get_level_values("entrant")) == {"frail"}
+    assert list(robustness.table.index) == ["frail"]
+    short = [row for row in rows() if '"label_noise": 0.2' not in row.training]
+    assert Ranking(samples.board(short, "stress")).robustness.conditions == ["participation"]
+    assert Ranking(samples.board(samples.demo())).robustness.table.empty
 
 
-def test_the_sheet_says_area_and_loss_and_marks_the_best(made: SimpleNamespace) -> None:
-    sheet = robustness_table(Ranking(made.board(rows(made), "stress")))
+def test_table_shows_area_and_loss_and_marks_the_best() -> None:
+    sheet = robustness_table(Ranking(samples.board(rows(), "stress")))
     assert sheet.titles == ["Method", "Area, %", "Plain, %", "Label noise", "Participation"]
     frail, sturdy = sheet.lines
     assert [cell.mark for cell in frail.cells] == ["", "best", "best", "", "best"]
@@ -125,25 +124,23 @@ def test_the_sheet_says_area_and_loss_and_marks_the_best(made: SimpleNamespace) 
     assert "sturdy" in to_markdown(sheet)
 
 
-def test_what_is_drawn_are_means_and_deviations_over_seeds(made: SimpleNamespace) -> None:
-    ranking = Ranking(made.board(rows(made), "stress"))
-    found = figure.robustness_data(ranking)
-    assert found is not None
-    noise, absence = found["panels"]
+def test_figure_shows_means_and_deviations_over_seeds() -> None:
+    ranking = Ranking(samples.board(rows(), "stress"))
+    data = figure.robustness_data(ranking)
+    assert data is not None
+    noise, absence = data["panels"]
     assert (noise["task"], noise["condition"], noise["strengths"]) == ("cora", "label_noise", [0.0, 0.2, 0.6])
     assert absence["strengths"] == [0.0, 0.5, 0.9]
     (frail, _) = noise["lines"]
     assert frail["mean"] == pytest.approx([0.75, 0.65, 0.25])
     assert frail["std"] == pytest.approx([0.1 / 2**0.5] * 3)
     (plot,) = (plot for plot in found_figures(ranking) if plot.file == "robustness.png")
-    assert plot.png(found) == plot.png(found)
-    assert figure.robustness_data(Ranking(made.board(made.demo()))) is None
+    assert plot.png(data) == plot.png(data)
+    assert figure.robustness_data(Ranking(samples.board(samples.demo()))) is None
 
 
-def test_the_report_has_the_table_the_points_and_no_table_of_every_strength(
-    made: SimpleNamespace, tmp_path: Path
-) -> None:
-    folder = made.write(tmp_path / "results", rows(made))
+def test_report_has_no_table_per_strength(tmp_path: Path) -> None:
+    folder = samples.write(tmp_path / "results", rows())
     report = build.make(folder, None)
     names = {path.name for path in report.texts if path.parent.name == "tables"}
     assert names == {f"{slug('cora (plain)')}.md", f"{slug('cora (plain)')}.csv", "robustness.csv"}
@@ -155,80 +152,80 @@ def test_the_report_has_the_table_the_points_and_no_table_of_every_strength(
     assert points[0] == {"task": "cora", "condition": "label_noise", "strength": "0", "method": "frail",
                          "score": "0.75", "score_std": "0.0707107", "n": "2"}  # fmt: skip
     assert (
-        curves_csv(Ranking(made.board(rows(made), "stress")).robustness)
+        curves_csv(Ranking(samples.board(rows(), "stress")).robustness)
         == report.texts[folder / "stress" / "tables" / "robustness.csv"]
     )
 
 
-# clients -> score of seed 0, on a curve that falls; alpha and homophily -> the same, mild where they are great
+# Score of seed 0: it falls with the number of clients; large alpha is the mild end.
 ALONG = {5: 0.8, 10: 0.7, 40: 0.5, 80: 0.4}
 SKEW = {0.1: 0.5, 1.0: 0.6, 10.0: 0.8, 100.0: 0.7}
 
 
-def cut(made: SimpleNamespace, dataset: str, score: float, seed: int = 0, method: str = "fedavg", **more: Any) -> Any:
-    return made.row(dataset, method, seed, score, suite="stress", **more)
+def cut(dataset: str, score: float, seed: int = 0, method: str = "fedavg", **more: Any) -> Any:
+    return samples.row(dataset, method, seed, score, suite="stress", **more)
 
 
-def tasks_of(made: SimpleNamespace) -> list[Any]:
-    """Both axes on one dataset, two seeds 0.1 apart; and three homophilies of another, which are no curve."""
-    by_clients = [cut(made, "cora", s - 0.1 * seed, seed, clients=k) for k, s in ALONG.items() for seed in (0, 1)]
+def tasks_of() -> list[Any]:
+    """Both axes on one dataset, two seeds 0.1 apart; three homophilies of another dataset, which give no curve."""
+    by_clients = [cut("cora", s - 0.1 * seed, seed, clients=k) for k, s in ALONG.items() for seed in (0, 1)]
     by_alpha = [
-        cut(made, "cora", s - 0.1 * seed, seed, partition="label-dirichlet", partition_params=f'{{"alpha":{alpha}}}')
+        cut("cora", s - 0.1 * seed, seed, partition="label-dirichlet", partition_params=f'{{"alpha":{alpha}}}')
         for alpha, s in SKEW.items()
         for seed in (0, 1)
     ]
     few = [
-        cut(made, "csbm", 0.5, seed, dataset_params=f'{{"homophily":{homophily}}}')
+        cut("csbm", 0.5, seed, dataset_params=f'{{"homophily":{homophily}}}')
         for homophily in (0.1, 0.5, 0.9)
         for seed in (0, 1)
     ]
     return [*by_clients, *by_alpha, *few]
 
 
-def test_settings_of_the_task_have_curves_too(made: SimpleNamespace) -> None:
-    """Areas by hand over log2 of the clients, of widths 1, 2 and 1, and over log10 of alpha, of widths 1."""
-    board = made.board(tasks_of(made), "stress")
-    found = Ranking(board).robustness
-    assert list(found.curves) == [("cora", "alpha"), ("cora", "clients")]
-    assert list(found.curves["cora", "clients"].columns) == [5, 10, 40, 80]
-    (own,) = found.table.to_dict("records")
+def test_settings_of_the_task_have_curves_too() -> None:
+    """Areas by hand over log2 of the clients (widths 1, 2, 1) and log10 of alpha (widths 1)."""
+    board = samples.board(tasks_of(), "stress")
+    robustness = Ranking(board).robustness
+    assert list(robustness.curves) == [("cora", "alpha"), ("cora", "clients")]
+    assert list(robustness.curves["cora", "clients"].columns) == [5, 10, 40, 80]
+    (row,) = robustness.table.to_dict("records")
     clients = (0.75 * 1 + 0.6 * 2 + 0.45 * 1) / 4 - 0.05
     alpha = (0.55 + 0.7 + 0.75) / 3 - 0.05
-    assert own["clients"] == pytest.approx(clients)
-    assert own["alpha"] == pytest.approx(alpha)
-    assert own["area"] == pytest.approx((clients + alpha) / 2)
-    assert own["clients loss"] == pytest.approx(0.75 - clients)  # fewest clients are the mild end
-    assert own["alpha loss"] == pytest.approx(0.65 - alpha)  # and the greatest alpha, though it is not the best
-    assert own["plain"] == pytest.approx(0.7)
+    assert row["clients"] == pytest.approx(clients)
+    assert row["alpha"] == pytest.approx(alpha)
+    assert row["area"] == pytest.approx((clients + alpha) / 2)
+    assert row["clients loss"] == pytest.approx(0.75 - clients)  # fewest clients are the mild end
+    assert row["alpha loss"] == pytest.approx(0.65 - alpha)  # so is the largest alpha, with a lower score
+    assert row["plain"] == pytest.approx(0.7)
 
 
-def test_panels_a_task_show_the_mild_ends_and_what_lies_on_no_axis(made: SimpleNamespace) -> None:
-    shown = made.board(tasks_of(made), "stress").plain.rows
+def test_plain_rows_are_mild_ends_and_rows_on_no_axis() -> None:
+    shown = samples.board(tasks_of(), "stress").plain.rows
     by_clients, by_alpha = ("cora", 5, '{"resolution":1.0}'), ("cora", 10, '{"alpha":100.0}')
-    others = ("csbm", 10, '{"resolution":1.0}')
-    found = shown[["dataset", "clients", "partition_params"]].itertuples(index=False, name=None)
-    assert sorted(found) == [by_clients] * 2 + [by_alpha] * 2 + [others] * 6
+    off_axis = ("csbm", 10, '{"resolution":1.0}')
+    places = shown[["dataset", "clients", "partition_params"]].itertuples(index=False, name=None)
+    assert sorted(places) == [by_clients] * 2 + [by_alpha] * 2 + [off_axis] * 6
 
 
-def test_a_homophily_of_four_values_is_a_curve_on_an_even_axis(made: SimpleNamespace) -> None:
-    rows = [cut(made, "csbm", s, dataset_params=f'{{"homophily":{h}}}') for h, s in
+def test_a_homophily_of_four_values_is_a_curve_on_an_even_axis() -> None:
+    rows = [cut("csbm", s, dataset_params=f'{{"homophily":{h}}}') for h, s in
             {0.1: 0.2, 0.3: 0.4, 0.5: 0.6, 0.9: 1.0}.items()]  # fmt: skip
-    ranking = Ranking(made.board(rows, "stress"))
+    ranking = Ranking(samples.board(rows, "stress"))
     assert ranking.robustness.table.loc["fedavg", "homophily"] == pytest.approx(0.6)
     assert "homophily" in robustness_table(ranking).titles[-1].lower()
     assert "mild end" in robustness_legend(ranking)
-    assert "mild end" not in robustness_legend(Ranking(made.board(tasks_of(made)[:2], "stress")))
+    assert "mild end" not in robustness_legend(Ranking(samples.board(tasks_of()[:2], "stress")))
 
 
-def test_axes_of_ratios_are_drawn_in_logarithms(made: SimpleNamespace) -> None:
-    found = figure.robustness_data(Ranking(made.board(tasks_of(made), "stress")))
-    assert found is not None
-    assert [axes.get_xscale() for axes in figure.draw_robustness(found).axes] == ["log", "log"]
-    noise = figure.robustness_data(Ranking(made.board(rows(made), "stress")))
+def test_axes_of_ratios_are_drawn_in_logarithms() -> None:
+    data = figure.robustness_data(Ranking(samples.board(tasks_of(), "stress")))
+    assert data is not None
+    assert [axes.get_xscale() for axes in figure.draw_robustness(data).axes] == ["log", "log"]
+    noise = figure.robustness_data(Ranking(samples.board(rows(), "stress")))
     assert noise is not None
     assert {axes.get_xscale() for axes in figure.draw_robustness(noise).axes} == {"linear"}
 
 
-def test_runs_under_a_condition_are_on_no_axis(made: SimpleNamespace) -> None:
-    hard = [run(made, "cora", "frail", 0, 0.5, ("label_noise", 0.2), clients=k) for k in ALONG]
-    assert Ranking(made.board(hard, "stress")).robustness.points["condition"].unique().tolist() == ["label_noise"]
+def test_runs_under_a_condition_are_on_no_axis() -> None:
+    hard = [run("cora", "frail", 0, 0.5, ("label_noise", 0.2), clients=k) for k in ALONG]
+    assert Ranking(samples.board(hard, "stress")).robustness.points["condition"].unique().tolist() == ["label_noise"]

@@ -59,9 +59,9 @@ def test_paired_difference_is_students_t() -> None:
     first, second = [0.80, 0.83, 0.79, 0.82], [0.78, 0.80, 0.80, 0.79]
     d = np.subtract(first, second)
     half = stats.t.ppf(0.975, 3) * d.std(ddof=1) / 2
-    found = st.paired_difference(first, second)
-    np.testing.assert_allclose(found[:3], [d.mean(), d.mean() - half, d.mean() + half])
-    assert found.p == pytest.approx(stats.ttest_rel(first, second).pvalue)
+    difference = st.paired_difference(first, second)
+    np.testing.assert_allclose(difference[:3], [d.mean(), d.mean() - half, d.mean() + half])
+    assert difference.p == pytest.approx(stats.ttest_rel(first, second).pvalue)
 
 
 def test_paired_difference_without_spread() -> None:
@@ -85,12 +85,12 @@ def test_two_strata_of_opposite_weight_are_welchs_test() -> None:
 
 
 def test_strata_by_hand() -> None:
-    """Means 2 and 1, weights a half: 1.5. Variances 1 and 4 over 3 seeds: 1/4 (1/3 + 4/3) = 5/12. Degrees of freedom
+    """Means 2 and 1, weights 1/2: 1.5. Variances 1 and 4 over 3 seeds: 1/4 (1/3 + 4/3) = 5/12. Degrees of freedom
     (5/12)^2 / ((1/12)^2 / 2 + (4/12)^2 / 2) = 25 / 8.5."""
-    found = st.stratified_difference([[1, 2, 3], [-1, 1, 3]], [0.5, 0.5])
-    assert found.mean == pytest.approx(1.5)
-    assert found.p == pytest.approx(2 * stats.t.sf(1.5 / (5 / 12) ** 0.5, 25 / 8.5))
-    assert found.low == pytest.approx(1.5 - stats.t.ppf(0.975, 25 / 8.5) * (5 / 12) ** 0.5)
+    difference = st.stratified_difference([[1, 2, 3], [-1, 1, 3]], [0.5, 0.5])
+    assert difference.mean == pytest.approx(1.5)
+    assert difference.p == pytest.approx(2 * stats.t.sf(1.5 / (5 / 12) ** 0.5, 25 / 8.5))
+    assert difference.low == pytest.approx(1.5 - stats.t.ppf(0.975, 25 / 8.5) * (5 / 12) ** 0.5)
 
 
 def test_strata_without_spread() -> None:
@@ -106,7 +106,7 @@ def test_strata_keep_their_level_under_the_null() -> None:
 
 
 def test_indistinguishable_is_paired() -> None:
-    """B is below a by a hair on every seed; c is far below on average and far above once."""
+    """Method b is slightly below a for all seeds; c is far below on average and far above once."""
     seeds = np.array([0.80, 0.70, 0.90, 0.60, 0.75])
     noise = np.array([1, -1, 1, -1, 0.5]) * 1e-4
     scores = pd.DataFrame({"a": seeds, "b": seeds - 0.01 + noise, "c": seeds - [0.2, 0.2, -0.1, 0.2, 0.2]})
@@ -120,13 +120,13 @@ def test_pareto_front_by_definition() -> None:
 
 
 def simplex(n: int, steps: int) -> np.ndarray:
-    """All points of a grid over n + 1 weights, the pseudo-dataset first, at the middles of its cells."""
+    """Grid points over n + 1 weights at the centres of the cells, the pseudo-dataset first."""
     cuts = [part for part in product(range(steps), repeat=n + 1) if sum(part) == steps - 1]
     return (np.array(cuts) + 0.5) / (steps - 1 + 0.5 * (n + 1))
 
 
 def test_the_signed_rank_posterior_is_that_of_its_definition() -> None:
-    """Regions and mean from an integral of the Dirichlet density over a grid, not from draws."""
+    """Regions and mean by integration of the Dirichlet density over a grid."""
     d, rope = np.array([0.0, 0.03, -0.012, 0.05]), 0.01
     weights = simplex(3, 60)
     density = weights[:, 0] ** -0.5  # Dirichlet(0.5, 1, 1, 1)
@@ -135,12 +135,12 @@ def test_the_signed_rank_posterior_is_that_of_its_definition() -> None:
     inside = [sums < -2 * rope, np.abs(sums) < 2 * rope, sums > 2 * rope]
     regions = np.stack([np.einsum("wi,ij,wj->w", weights, part, weights) for part in inside], axis=1)
     wanted = [density[regions.argmax(axis=1) == region].sum() for region in range(3)]
-    found = st.signed_rank_posterior(d[1:], rope)
-    assert found.mean == pytest.approx(d[1:].mean())
-    assert [found.worse, found.equivalent, found.better] == pytest.approx(wanted, abs=0.03)
+    posterior = st.signed_rank_posterior(d[1:], rope)
+    assert posterior.mean == pytest.approx(d[1:].mean())
+    assert [posterior.worse, posterior.equivalent, posterior.better] == pytest.approx(wanted, abs=0.03)
     means, order = weights @ d, np.argsort(weights @ d)
     low, high = np.interp([0.025, 0.975], np.cumsum(density[order]), means[order])
-    assert [found.low, found.high] == pytest.approx([low, high], abs=0.002)
+    assert [posterior.low, posterior.high] == pytest.approx([low, high], abs=0.002)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -150,8 +150,8 @@ def test_the_signed_rank_posterior_agrees_with_baycomp(seed: int) -> None:
     rng = np.random.default_rng(seed)
     d = rng.normal([0.0, 0.02, -0.01, 0.005][seed], 0.02, size=12)
     left, middle, right = baycomp.SignedRankTest(d, np.zeros(12), rope=0.01, nsamples=50_000).probs()
-    found = st.signed_rank_posterior(d)
-    assert [found.better, found.equivalent, found.worse] == pytest.approx(
+    posterior = st.signed_rank_posterior(d)
+    assert [posterior.better, posterior.equivalent, posterior.worse] == pytest.approx(
         [left, middle, right], abs=0.025
     )  # 5 sd of 10,000 draws
 
@@ -161,31 +161,31 @@ def test_verdicts_agree_with_their_intervals() -> None:
     verdicts = set()
     for _ in range(300):
         d = rng.normal(rng.choice([0.0, 0.01, 0.03, -0.03]), rng.choice([0.001, 0.01, 0.05]), size=8)
-        own, other = st.signed_rank_posterior(d), st.signed_rank_posterior(-d)
+        positive, negative = st.signed_rank_posterior(d), st.signed_rank_posterior(-d)
         seeds = st.seed_posterior([d[:4], d[4:]], [0.5, 0.5])
-        for found in (own, seeds):
-            verdicts.add(found.verdict)
-            assert found.worse + found.equivalent + found.better == pytest.approx(1)
-            assert found.verdict != "better" or found.low > 0
-            assert found.verdict != "worse" or found.high < 0
-            assert found.verdict != "equivalent" or max(-found.low, found.high) <= st.ROPE
-        assert (own.worse, own.better) == pytest.approx((other.better, other.worse))
+        for posterior in (positive, seeds):
+            verdicts.add(posterior.verdict)
+            assert posterior.worse + posterior.equivalent + posterior.better == pytest.approx(1)
+            assert posterior.verdict != "better" or posterior.low > 0
+            assert posterior.verdict != "worse" or posterior.high < 0
+            assert posterior.verdict != "equivalent" or max(-posterior.low, posterior.high) <= st.ROPE
+        assert (positive.worse, positive.better) == pytest.approx((negative.better, negative.worse))
     assert verdicts == {"better", "equivalent", "worse", "undecided"}
 
 
 def test_the_seed_posterior_is_students_t() -> None:
     d = np.array([0.02, 0.03, 0.05, 0.01])
-    found = st.seed_posterior([d], [1.0])
+    posterior = st.seed_posterior([d], [1.0])
     t = stats.t(3, loc=d.mean(), scale=stats.sem(d))
-    assert (found.worse, found.better) == pytest.approx((t.cdf(-0.01), t.sf(0.01)))
-    assert (found.low, found.high) == pytest.approx(t.interval(0.95))
+    assert (posterior.worse, posterior.better) == pytest.approx((t.cdf(-0.01), t.sf(0.01)))
+    assert (posterior.low, posterior.high) == pytest.approx(t.interval(0.95))
     assert st.seed_posterior([[0.02, 0.02]], [1.0]).verdict == "better"
 
 
 def test_a_prediction_interval_holds_the_next_of_normal_draws() -> None:
     rng = np.random.default_rng(1)
     draws = rng.normal(0.3, 2.0, size=(4000, 9))
-    inside = [low <= own[-1] <= high for own in draws for low, high in [st.prediction_interval(own[:-1])]]
+    inside = [low <= draw[-1] <= high for draw in draws for low, high in [st.prediction_interval(draw[:-1])]]
     assert np.mean(inside) == pytest.approx(0.95, abs=0.012)
     assert np.isnan(st.prediction_interval([1.0, 2.0])).all()
 
@@ -212,7 +212,7 @@ def test_letters_are_shared_by_those_that_do_not_differ() -> None:
     for _ in range(30):
         names = list("abcdefg")
         apart = {frozenset(pair) for pair in product(names, names) if pair[0] < pair[1] and rng.random() < 0.4}
-        found = st.letters(names, lambda x, y, apart=apart: frozenset((x, y)) in apart)
+        letters = st.letters(names, lambda x, y, apart=apart: frozenset((x, y)) in apart)
         for x, y in product(names, names):
             if x < y:
-                assert bool(set(found[x]) & set(found[y])) == (frozenset((x, y)) not in apart)
+                assert bool(set(letters[x]) & set(letters[y])) == (frozenset((x, y)) not in apart)

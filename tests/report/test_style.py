@@ -1,4 +1,4 @@
-"""Text and style: escaping, formats, names that tell entries apart, axes, contrast and the size of figures."""
+"""Text and style: escaping, formats, distinguishing names, axes, contrast, size of figures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from fglbench.report.text import ABSENT
 
 
 @given(some.text(max_size=60))
-def test_markdown_shows_the_plain_text_and_nothing_acts(value: str) -> None:
+def test_markdown_shows_plain_text_without_markup(value: str) -> None:
     shown = text.md(value)
     bare = re.sub(r"\\[\\`*_{}\[\]|~#!$]", "", shown)  # without escaped characters nothing special is left
     assert not re.search(r"[`*_{}\[\]|~!$<>@\n\r]", bare.replace("&#", ""))
@@ -76,7 +76,7 @@ def test_spreadsheet_formulas_are_quoted() -> None:
     assert [text.csv_text(value) for value in ("=1", "+1", "-1", "@a", "a=1")] == ["'=1", "'+1", "'-1", "'@a", "a=1"]
 
 
-def test_a_method_has_one_colour_and_no_other_of_its_boards_has_it() -> None:
+def test_methods_of_a_board_have_distinct_constant_colours() -> None:
     for suite, known in catalogue()["suite"].items():
         shown = [COLOUR_OF[name] for name in known["facts"]["methods"].split(", ") if name in COLOUR_OF]
         assert len(shown) == len(set(shown)) <= 5 or not known["leaderboard"], suite
@@ -93,8 +93,8 @@ def test_every_class_of_a_dataset_looks_different() -> None:
     assert len({(look["color"], look["marker"]) for look in class_looks(names).values()}) == len(names)
 
 
-def test_parameters_tell_apart_those_that_they_belong_to() -> None:
-    """By hand: Louvain's own parameters are one and the same, so that its name says enough; alpha is named for two."""
+def test_names_contain_only_distinguishing_parameters() -> None:
+    """Louvain has one setting, so its name is enough; two settings of alpha need the parameter."""
     variants = pd.DataFrame(
         [
             ("louvain", '{"delta":20}', 5), ("louvain", '{"delta":20}', 10), ("metis", "{}", 10),
@@ -110,7 +110,7 @@ def test_parameters_tell_apart_those_that_they_belong_to() -> None:
     assert distinguish(variants[:1]) == [""]
 
 
-def test_a_parameter_that_one_lacks_is_told_of_both() -> None:
+def test_a_missing_parameter_is_shown_for_all() -> None:
     variants = pd.DataFrame({"method_params": ['{"mu":1}', '{"mu":2,"x":3}', '{"mu":2}']})
     assert distinguish(variants) == [f"mu=1, x={ABSENT}", "mu=2, x=3", f"mu=2, x={ABSENT}"]
 
@@ -127,34 +127,36 @@ def test_cost_ticks_are_few(low: float, high: float) -> None:
     ("low", "high"),
     [(3.2e8, 3.2e8), (9e7, 2.3e8), (2.1e8, 3.4e8), (4e7, 9e8), (3e5, 3e11), (1.1e6, 1.2e6), (12, 900), (24, 360)],
 )
-def test_a_panel_has_labels_that_do_not_meet(low: float, high: float, free: bool) -> None:
+def test_axis_labels_do_not_overlap(low: float, high: float, free: bool) -> None:
     with rc_context(RC):
         figure, (axes, *_) = facets(3)
         cost_axis(axes, [0.0] * free + [low, high], size=True)
         figure.canvas.draw()
         shown = [text for text in axes.get_xticklabels() if text.get_text()]
         boxes = [text.get_window_extent() for text in shown]
-    assert len(shown) >= free + (1 if high < 5 * low else 2)  # one label alone gives no scale
+    assert len(shown) >= free + (1 if high < 5 * low else 2)  # a scale needs two labels
     assert (shown[0].get_text() == "0 B") == free
     assert all(first.x1 < second.x0 for first, second in pairwise(boxes))
 
 
-def test_names_are_spread_as_little_as_need_be() -> None:
+def test_names_are_spread_as_little_as_possible() -> None:
     assert spread(np.array([1.0, 3.0, 9.0]), 1.0) == [1.0, 3.0, 9.0]
     assert spread(np.array([2.0, 2.0]), 1.0) == [1.5, 2.5]
     assert spread(np.array([1.0, 5.0, 5.0, 5.4, 9.0]), 1.0) == pytest.approx(
         [1.0, 4.1333333, 5.1333333, 6.1333333, 9.0]
     )
     places = np.sort(np.random.default_rng(0).uniform(1, 24, size=24))
-    found = np.array(spread(places, 0.9))
-    assert (np.diff(found) >= 0.9 - 1e-9).all()
+    heights = np.array(spread(places, 0.9))
+    assert (np.diff(heights) >= 0.9 - 1e-9).all()
 
 
 def test_comments_and_docstrings_are_no_part_of_a_figure_s_digest() -> None:
     plain = 'SIGN = "#"\n\nclass A:\n    def f(self):\n        return "text"\n\ndef g():\n    return SIGN + "#"\n'
-    told = '"""A\n\nmodule."""\n' + plain.replace("self):\n", 'self):\n        """What."""  # why\n\n')
-    told = told.replace("class A:\n", 'class A:\n    """Two\n    lines."""\n').replace('"text"\n', '"text"   # more\n')
-    assert code(told) == code(plain) == "\n".join(line for line in plain.splitlines() if line)
+    commented = '"""A\n\nmodule."""\n' + plain.replace("self):\n", 'self):\n        """What."""  # why\n\n')
+    commented = commented.replace("class A:\n", 'class A:\n    """Two\n    lines."""\n').replace(
+        '"text"\n', '"text"   # more\n'
+    )
+    assert code(commented) == code(plain) == "\n".join(line for line in plain.splitlines() if line)
     assert code(plain.replace('"text"', '"other"')) != code(plain)
 
 
@@ -162,7 +164,7 @@ RANKS = {"names": list("abcdefghijkl"), "datasets": ["x"], "ranks": [[float(i) f
 
 
 def luminance(colour: Any) -> float:
-    """Relative luminance of WCAG 2, written out."""
+    """Relative luminance of WCAG 2."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -184,9 +186,9 @@ RESULTS = Path(__file__).resolve().parents[2] / "results"
 
 
 def png(picture: Image.Image) -> bytes:
-    found = io.BytesIO()
-    picture.save(found, "PNG", dpi=(160, 160))
-    return found.getvalue()
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG", dpi=(160, 160))
+    return buffer.getvalue()
 
 
 def test_no_committed_figure_is_larger_than_150_kilobytes() -> None:
@@ -196,30 +198,30 @@ def test_no_committed_figure_is_larger_than_150_kilobytes() -> None:
 
 
 def test_a_large_figure_gets_fewer_colours_and_keeps_its_pixels_apart() -> None:
-    """Sixty-four greys at random do not compress below six bits a pixel; fewer must do, and dark stays dark."""
+    """64 random greys need six bits per pixel; fewer colours must suffice, and values stay close."""
     greys = (np.random.default_rng(0).integers(0, 64, (450, 500)) * 4).astype(np.uint8)
     large = png(Image.fromarray(greys).convert("RGB").quantize(64))
     assert len(large) > pictures.MAX_BYTES
     small = pictures._within(large)
     assert len(small) <= pictures.MAX_BYTES
-    found = Image.open(io.BytesIO(small))
-    assert found.size == (500, 450)
-    assert round(found.info["dpi"][0]) == 160
-    after = np.asarray(found.convert("L")).astype(int)
+    image = Image.open(io.BytesIO(small))
+    assert image.size == (500, 450)
+    assert round(image.info["dpi"][0]) == 160
+    after = np.asarray(image.convert("L")).astype(int)
     assert np.abs(after - greys).max() < 32
     assert pictures._within(small) == small
 
 
-def test_a_figure_of_many_panels_gets_fewer_dots() -> None:
-    """Noise over a whole page, which no palette makes small enough."""
+def test_a_figure_of_many_panels_gets_a_lower_resolution() -> None:
+    """Noise, which is too large with any palette."""
     noise = np.random.default_rng(0).random((700, 700, 3))
 
-    def draw(found: dict[str, Any]) -> Figure:
+    def draw(data: dict[str, Any]) -> Figure:
         figure = Figure(figsize=(5, 5))
         figure.figimage(noise, resize=False)
         return figure
 
-    picture = Image.open(io.BytesIO(made := figures.Plot("noise.png", "", lambda _: {}, draw).png({})))
-    assert len(made) <= pictures.MAX_BYTES
+    picture = Image.open(io.BytesIO(image := figures.Plot("noise.png", "", lambda _: {}, draw).png({})))
+    assert len(image) <= pictures.MAX_BYTES
     assert round(picture.info["dpi"][0]) in pictures.COARSER
     assert picture.size == (round(5 * round(picture.info["dpi"][0])),) * 2

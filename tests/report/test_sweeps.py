@@ -1,10 +1,9 @@
-"""Sweeps of a parameter and of the noise of privacy: which rows, where the centre is, what is drawn."""
+"""Sweeps of a parameter and of privacy noise: rows, centre, figures."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,28 +14,30 @@ from fglbench.report.privacy_cost import privacy_table
 from fglbench.report.ranking import Ranking
 from fglbench.report.text import ABSENT, to_markdown
 
+from . import samples
+
 DEFAULT = {"a": 1.0, "b": 5, "flag": True, "kind": "x"}
 
 
-def tried(made: SimpleNamespace, score: float, seed: int = 0, **changes: object) -> object:
+def tried(score: float, seed: int = 0, **changes: object) -> object:
     params = json.dumps({**DEFAULT, **changes}, sort_keys=True)
-    return made.row("cora", "alpha", seed, score, suite="sweep", method_params=params)
+    return samples.row("cora", "alpha", seed, score, suite="sweep", method_params=params)
 
 
-def two_sweeps(made: SimpleNamespace) -> list[object]:
-    """Parameter a in 0, 0.5, 1, 10 and b in 1, 5, 9 around (1, 5); FedAvg beside them; two seeds."""
+def two_sweeps() -> list[object]:
+    """Parameter a in 0, 0.5, 1, 10 and b in 1, 5, 9 around (1, 5), and FedAvg; two seeds."""
     rows = []
     for seed in (0, 1):
         noise = 0.02 * seed
-        rows += [tried(made, 0.70 + noise, seed)]
-        rows += [tried(made, score + noise, seed, a=a) for a, score in ((0, 0.5), (0.5, 0.6), (10, 0.4))]
-        rows += [tried(made, score + noise, seed, b=b) for b, score in ((1, 0.65), (9, 0.66))]
-        rows += [made.row("cora", "fedavg", seed, 0.62 + noise, suite="sweep")]
+        rows += [tried(0.70 + noise, seed)]
+        rows += [tried(score + noise, seed, a=a) for a, score in ((0, 0.5), (0.5, 0.6), (10, 0.4))]
+        rows += [tried(score + noise, seed, b=b) for b, score in ((1, 0.65), (9, 0.66))]
+        rows += [samples.row("cora", "fedavg", seed, 0.62 + noise, suite="sweep")]
     return rows
 
 
-def test_one_sweep_a_parameter_in_order_of_its_values(made: SimpleNamespace) -> None:
-    board = made.board(two_sweeps(made), "sweep")
+def test_one_sweep_per_parameter_in_order_of_values() -> None:
+    board = samples.board(two_sweeps(), "sweep")
     a, b = board.sweeps
     assert (a.task, a.method, a.parameter, b.parameter) == ("cora", "alpha", "a", "b")
     assert [value for value, _ in a.points] == [0, 0.5, 1, 10]
@@ -44,10 +45,10 @@ def test_one_sweep_a_parameter_in_order_of_its_values(made: SimpleNamespace) -> 
     assert dict(a.points)[1.0] == dict(b.points)[5.0] == a.centre == b.centre
 
 
-def test_what_is_drawn_is_the_mean_over_seeds(made: SimpleNamespace) -> None:
-    found = curves.sensitivity_data(Ranking(made.board(two_sweeps(made), "sweep")))
-    assert found is not None
-    a, b = found["panels"]
+def test_figure_shows_the_mean_over_seeds() -> None:
+    data = curves.sensitivity_data(Ranking(samples.board(two_sweeps(), "sweep")))
+    assert data is not None
+    a, b = data["panels"]
     assert a["values"] == [0, 0.5, 1, 10]
     assert a["mean"] == pytest.approx([0.51, 0.61, 0.71, 0.41])
     assert a["std"] == pytest.approx([0.02 / 2**0.5] * 4)
@@ -56,8 +57,8 @@ def test_what_is_drawn_is_the_mean_over_seeds(made: SimpleNamespace) -> None:
     assert a["reference"] == b["reference"] == pytest.approx([0.63, 0.02 / 2**0.5])
 
 
-def test_a_single_sweep_has_no_centre(made: SimpleNamespace) -> None:
-    board = made.board([tried(made, 0.5, a=a) for a in (1, 2, 3)])
+def test_a_single_sweep_has_no_centre() -> None:
+    board = samples.board([tried(0.5, a=a) for a in (1, 2, 3)])
     assert [(sweep.parameter, sweep.centre) for sweep in board.sweeps] == [("a", None)]
 
 
@@ -67,34 +68,34 @@ def test_a_single_sweep_has_no_centre(made: SimpleNamespace) -> None:
         [{"a": 1.0}, {"a": 2.0}],  # two values are no curve
         [{"flag": False}, {"flag": True}],
         [{"kind": kind} for kind in "xyz"],
-        [{"a": value, "kind": str(value)} for value in (1.0, 2.0, 3.0)],  # another setting goes with it
+        [{"a": value, "kind": str(value)} for value in (1.0, 2.0, 3.0)],  # two parameters change
     ],
 )
-def test_what_is_no_sweep(made: SimpleNamespace, settings: list[dict[str, object]]) -> None:
-    board = made.board([tried(made, 0.5, **changes) for changes in settings])
+def test_settings_that_are_no_sweep(settings: list[dict[str, object]]) -> None:
+    board = samples.board([tried(0.5, **changes) for changes in settings])
     assert board.sweeps == []
     assert not board.is_sweep
 
 
-def test_backbones_and_training_may_vary_too(made: SimpleNamespace) -> None:
+def test_sweeps_of_backbones_and_training() -> None:
     rows = [
-        made.row("cora", "alpha", 0, 0.5, backbone_params=json.dumps({"hidden": 64, "layers": layers}))
+        samples.row("cora", "alpha", 0, 0.5, backbone_params=json.dumps({"hidden": 64, "layers": layers}))
         for layers in (2, 4, 8)
     ]
-    rows += [made.row("wiki", "alpha", 0, 0.5, training=json.dumps({"lr": lr})) for lr in (0.1, 0.01, 0.001)]
-    found = [(sweep.task, sweep.parameter, [v for v, _ in sweep.points]) for sweep in made.board(rows).sweeps]
-    assert found == [("cora", "backbone.layers", [2, 4, 8]), ("wiki", "training.lr", [0.001, 0.01, 0.1])]
+    rows += [samples.row("wiki", "alpha", 0, 0.5, training=json.dumps({"lr": lr})) for lr in (0.1, 0.01, 0.001)]
+    sweeps = [(sweep.task, sweep.parameter, [v for v, _ in sweep.points]) for sweep in samples.board(rows).sweeps]
+    assert sweeps == [("cora", "backbone.layers", [2, 4, 8]), ("wiki", "training.lr", [0.001, 0.01, 0.1])]
 
 
-def test_runs_without_a_score_leave_their_point_out(made: SimpleNamespace) -> None:
-    rows = [tried(made, 0.5, a=a) for a in (0, 1, 2, 3)]
-    rows[2] = made.row("cora", "alpha", 0, error="diverged", method_params=rows[2].method_params)
-    (sweep,) = made.board(rows).sweeps
+def test_runs_without_a_score_leave_their_point_out() -> None:
+    rows = [tried(0.5, a=a) for a in (0, 1, 2, 3)]
+    rows[2] = samples.row("cora", "alpha", 0, error="diverged", method_params=rows[2].method_params)
+    (sweep,) = samples.board(rows).sweeps
     assert [value for value, _ in sweep.points] == [0, 1, 3]
 
 
-def test_settings_are_not_ranked_and_the_contest_figures_left_out(made: SimpleNamespace, tmp_path: Path) -> None:
-    folder = made.write(tmp_path / "results", [*two_sweeps(made), *made.demo()])
+def test_sweeps_have_no_ranking_and_no_ranking_figures(tmp_path: Path) -> None:
+    folder = samples.write(tmp_path / "results", [*two_sweeps(), *samples.demo()])
     page = tmp_path / "README.md"
     page.write_text("<!-- leaderboard:begin --><!-- leaderboard:end -->")
     report = build.make(folder, page)
@@ -104,42 +105,42 @@ def test_settings_are_not_ranked_and_the_contest_figures_left_out(made: SimpleNa
     assert "(sweep/figures/sensitivity.png)" in text
     assert "**demo**" in report.texts[page]
     assert "**sweep**" not in report.texts[page]
-    plot, found = report.figures[folder / "sweep" / "figures" / "sensitivity.png"]
-    assert plot.png(found) == plot.png(found)
+    plot, data = report.figures[folder / "sweep" / "figures" / "sensitivity.png"]
+    assert plot.png(data) == plot.png(data)
 
 
-def test_a_few_settings_among_many_methods_do_not_end_the_contest(made: SimpleNamespace) -> None:
-    rows = [made.row(data, f"m{i}", 0, 0.5 + i / 100) for data in ("cora", "wiki") for i in range(4)]
+def test_few_settings_of_one_method_keep_the_ranking() -> None:
+    rows = [samples.row(data, f"m{i}", 0, 0.5 + i / 100) for data in ("cora", "wiki") for i in range(4)]
     params = [(data, json.dumps({"mu": mu})) for data in ("cora", "wiki") for mu in (0.1, 1, 10)]
-    rows += [made.row(data, "fedprox", 0, 0.5, method_params=own) for data, own in params]
-    ranking = Ranking(made.board(rows))
+    rows += [samples.row(data, "fedprox", 0, 0.5, method_params=params_text) for data, params_text in params]
+    ranking = Ranking(samples.board(rows))
     assert {sweep.parameter for sweep in ranking.board.sweeps} == {"mu"}
     assert len(ranking.board.ranked) == 7
     assert {"sensitivity.png", "rank_heatmap.png"} <= {plot.file for plot in found_figures(ranking)}
 
 
 EPSILON = {0.5: 80.0, 1.0: 30.0, 5.0: 4.0}
-FALL = {0.5: 0.1, 1.0: 0.2, 5.0: 0.5}  # of the score, at that noise
+FALL = {0.5: 0.1, 1.0: 0.2, 5.0: 0.5}  # fall of the score per noise
 
 
-def run(made: SimpleNamespace, method: str, score: float, seed: int, **privacy: float) -> Any:
+def run(method: str, score: float, seed: int, **privacy: float) -> Any:
     training = json.dumps({"local_epochs": 3, "rounds": 20, **privacy}, sort_keys=True)
     spent = EPSILON.get(privacy.get("dp_noise", 0.0))
-    return made.row("cora", method, seed, score - 0.02 * seed, suite="demo", training=training, dp_epsilon=spent)
+    return samples.row("cora", method, seed, score - 0.02 * seed, suite="demo", training=training, dp_epsilon=spent)
 
 
-def rows(made: SimpleNamespace, clip: float = 1.0) -> list[Any]:
-    """Two methods, two seeds 0.02 apart, and one that trains locally."""
-    found = []
+def rows(clip: float = 1.0) -> list[Any]:
+    """Two methods and local training, two seeds 0.02 apart."""
+    entries = []
     for method, plain in (("fedavg", 0.8), ("moon", 0.7)):
         for seed in (0, 1):
-            found += [run(made, method, plain, seed), run(made, method, plain - 0.05, seed, dp_clip=clip)]
-            found += [run(made, method, plain - f, seed, dp_clip=clip, dp_noise=n) for n, f in FALL.items()]
-    return [*found, *(run(made, "local", 0.6, seed) for seed in (0, 1))]
+            entries += [run(method, plain, seed), run(method, plain - 0.05, seed, dp_clip=clip)]
+            entries += [run(method, plain - f, seed, dp_clip=clip, dp_noise=n) for n, f in FALL.items()]
+    return [*entries, *(run("local", 0.6, seed) for seed in (0, 1))]
 
 
-def test_curves_and_levels_by_hand(made: SimpleNamespace) -> None:
-    cost = Ranking(made.board(rows(made))).privacy
+def test_curves_and_levels_by_hand() -> None:
+    cost = Ranking(samples.board(rows())).privacy
     assert list(cost.curves) == [("cora", "fedavg", 1.0), ("cora", "moon", 1.0)]
     fedavg = cost.curves["cora", "fedavg", 1.0]
     assert fedavg["epsilon"].to_dict() == EPSILON
@@ -151,8 +152,8 @@ def test_curves_and_levels_by_hand(made: SimpleNamespace) -> None:
     assert cost.shown == [*sorted(cost.curves)[:1], ("cora", "local", 0.0), *sorted(cost.curves)[1:]]
 
 
-def test_the_table_has_every_noise_and_the_clip_alone(made: SimpleNamespace) -> None:
-    sheet = privacy_table(Ranking(made.board(rows(made))).privacy)
+def test_the_table_has_every_noise_and_the_clip_alone() -> None:
+    sheet = privacy_table(Ranking(samples.board(rows())).privacy)
     assert sheet.titles == ["Task", "Method", "Not private", "Clip alone", "Noise 0.5", "Noise 1", "Noise 5"]
     fedavg, local, _ = sheet.lines
     assert [cell.text for cell in fedavg.cells[2:5]] == ["79.00 ± 1.41", "74.00 ± 1.41", "69.00 ± 1.41 (ε 80)"]
@@ -160,23 +161,23 @@ def test_the_table_has_every_noise_and_the_clip_alone(made: SimpleNamespace) -> 
     assert "ε 80" in to_markdown(sheet)
 
 
-def test_several_clips_are_several_curves(made: SimpleNamespace) -> None:
-    ranking = Ranking(made.board([*rows(made), *rows(made, clip=3.0)]))
+def test_several_clips_are_several_curves() -> None:
+    ranking = Ranking(samples.board([*rows(), *rows(clip=3.0)]))
     assert [place[1:] for place in ranking.privacy.curves] == [("fedavg", 1), ("fedavg", 3), ("moon", 1), ("moon", 3)]
     assert "Clip" in privacy_table(ranking.privacy).titles
-    found = figure.privacy_data(ranking)
-    assert found is not None
-    assert [line["name"] for line in found["panels"][0]["lines"]][:2] == ["fedavg, clip 1", "fedavg, clip 3"]
+    data = figure.privacy_data(ranking)
+    assert data is not None
+    assert [line["name"] for line in data["panels"][0]["lines"]][:2] == ["fedavg, clip 1", "fedavg, clip 3"]
 
 
-def test_the_figure_is_logarithmic_with_levels_and_bands(made: SimpleNamespace) -> None:
-    ranking = Ranking(made.board(rows(made)))
-    found = figure.privacy_data(ranking)
-    assert found is not None
-    (panel,) = found["panels"]
+def test_the_figure_is_logarithmic_with_levels_and_bands() -> None:
+    ranking = Ranking(samples.board(rows()))
+    data = figure.privacy_data(ranking)
+    assert data is not None
+    (panel,) = data["panels"]
     assert panel["alone"] == pytest.approx(0.59)
     assert [line["epsilon"] for line in panel["lines"]] == [[4.0, 30.0, 80.0]] * 2
-    (axes,) = figure.draw_privacy(found).axes
+    (axes,) = figure.draw_privacy(data).axes
     assert axes.get_xscale() == "log"
     assert sorted(
         float(line.get_ydata()[0]) for line in axes.lines if len(set(line.get_ydata())) == 1
@@ -187,11 +188,11 @@ def test_the_figure_is_logarithmic_with_levels_and_bands(made: SimpleNamespace) 
     assert figure.sensitivity_data(ranking) is None  # the same points by noise
 
 
-def test_two_noises_are_no_curve_and_most_boards_have_none(made: SimpleNamespace, tmp_path: Path) -> None:
-    short = [row for row in rows(made) if '"dp_noise": 5.0' not in row.training]
-    assert figure.privacy_data(Ranking(made.board(short))) is None
-    assert not Ranking(made.board(made.demo())).privacy.curves
-    folder = made.write(tmp_path / "results", rows(made))
+def test_privacy_curves_need_three_noises(tmp_path: Path) -> None:
+    short = [row for row in rows() if '"dp_noise": 5.0' not in row.training]
+    assert figure.privacy_data(Ranking(samples.board(short))) is None
+    assert not Ranking(samples.board(samples.demo())).privacy.curves
+    folder = samples.write(tmp_path / "results", rows())
     text = build.make(folder, None).texts[folder / "LEADERBOARD.md"]
     assert "### What privacy costs" in text
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pytest
 import torch
 
 from fglbench.benchmark.engine import TrainConfig
@@ -16,6 +15,7 @@ from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 
+Make = Callable[..., Federation]  # the type of fixtures that build federations
 KINDS = ("gcn", "gat", "sage", "gin", "sgc")
 
 
@@ -50,7 +50,7 @@ class Run:
         return vectors
 
 
-def begin(
+def start(
     world: Federation,
     name: str,
     params: dict[str, Any] | None = None,
@@ -75,36 +75,16 @@ def begin(
     return Run(simulation)
 
 
-@pytest.fixture(scope="session")
-def start() -> Callable[..., Run]:
-    return begin
-
-
-@pytest.fixture(scope="session")
-def start_graphs() -> Callable[..., Run]:
+def start_graphs(world: Federation, name: str, params: dict[str, Any] | None = None, **config: Any) -> Run:
     """As `start`, for graph sets: encoders of two layers of width 4, minibatches of three graphs."""
-
-    def start(world: Federation, name: str, params: dict[str, Any] | None = None, **config: Any) -> Run:
-        defaults: dict[str, Any] = {
-            "kinds": ["gin"],
-            "backbone": {"hidden": 4, "layers": 2},
-            "batch_size": 3,
-            "lr": 1e-3,
-        }
-        return begin(world, name, params, **{**defaults, **config})
-
-    return start
+    defaults: dict[str, Any] = {"kinds": ["gin"], "backbone": {"hidden": 4, "layers": 2}, "batch_size": 3, "lr": 1e-3}
+    return start(world, name, params, **{**defaults, **config})
 
 
-@pytest.fixture(scope="session")
-def final(start_graphs: Callable[..., Run]) -> Callable[..., Params]:
-    """final(world, method, params, **training): the global model after two rounds on graph sets."""
-
-    def train(*args: Any, **config: Any) -> Params:
-        run = start_graphs(*args, **config)
-        for number in (1, 2):
-            run.round(number)
-        model: Params = run.simulation.server.state["model"]
-        return model
-
-    return train
+def final(world: Federation, name: str, params: dict[str, Any] | None = None, **config: Any) -> Params:
+    """The global model after two rounds on graph sets."""
+    run = start_graphs(world, name, params, **config)
+    for number in (1, 2):
+        run.round(number)
+    model: Params = run.simulation.server.state["model"]
+    return model
