@@ -57,7 +57,7 @@ def line(title: str, values: list[float]) -> str:
 
 
 def conditions(boards: dict[str, Ranking]) -> list[str]:
-    scores, homophily = boards["stress-cut"].board.scores, boards["stress-homophily-3"].board.scores
+    scores, homophily = boards["stress-cut-3"].board.scores, boards["stress-homophily-3"].board.scores
     both = ["fedavg", "local"]
     tasks = {
         "5 clients": "louvain, 5 clients", "100 clients": "louvain, 100 clients",

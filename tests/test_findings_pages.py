@@ -46,7 +46,7 @@ def boards() -> dict[str, Ranking]:
 
 def gap(boards: dict[str, Ranking], place: str, first: str = "fedavg", second: str = "local"):
     """Paired difference on a task of the board of clients and label skew."""
-    seeds = boards["stress-cut"].board.seeds_of(place)
+    seeds = boards["stress-cut-3"].board.seeds_of(place)
     return paired_difference(seeds[first], seeds[second])
 
 
@@ -141,17 +141,17 @@ def cut_phrases(boards: dict[str, Ranking]) -> list[str]:
     alpha = "{} (label-dirichlet, alpha={}, 10 clients)"
     skewed = {name: gap(boards, alpha.format(name, 0.1)) for name in ("cora", "citeseer", "amazon-photo")}
     mild = {name: gap(boards, alpha.format(name, 10.0)) for name in skewed}
-    assert all(difference.mean < 0 for difference in skewed.values())
+    assert [name for name, difference in skewed.items() if difference.mean < 0] == ["cora", "citeseer"]
     assert [name for name, difference in skewed.items() if difference.high < 0] == ["citeseer"]
     assert all(difference.low > 0 for difference in mild.values())
     one, gains = skewed["citeseer"], [points(difference.mean) for difference in mild.values()]
     return [
         f"CiteSeer: {points(few.mean)} with 5 clients, {points(many.mean)} with 100",
-        "At Dirichlet alpha 0.1 local training is higher on Cora, CiteSeer and Photo, significantly only on CiteSeer, "
+        "At Dirichlet alpha 0.1 local training is higher on Cora and CiteSeer, significantly only on CiteSeer, "
         f"by {points(-one.mean)[1:]} ({points(-one.high)} to {points(-one.low)}). At alpha 10 FedAvg leads "
         f"significantly: Cora {gains[0]}, CiteSeer {gains[1]}, Photo {gains[2]}.",
-        "results on clients and skew: 3 graphs, 3 seeds, 40 rounds",
-        "Two stress leaderboards (clients and skew in finding 2) stop after 40 rounds with settings chosen for 400.",
+        "results on clients and skew: 3 graphs, 3 seeds.",
+        "One leaderboard (Stress) stops after 40 rounds with settings chosen for 400.",
     ]
 
 
@@ -253,10 +253,10 @@ def phrases(boards: dict[str, Ranking]) -> dict[str, list[str]]:
     for part in (cut_phrases, default_phrases, privacy_phrases, graph_phrases):
         findings += part(boards)
     alone = boards["graph"].inference.against["local"]["fedavg"]
-    skewed = [lost_to_skew(boards, name) for name in ("cora", "amazon-photo", "citeseer")]
+    skewed = [lost_to_skew(boards, name) for name in ("cora", "citeseer")]
     readme.append(
-        f"Strong label skew (alpha 0.1; 40 rounds): Cora by {skewed[0]} points, Photo by {skewed[1]}, "
-        f"CiteSeer by {skewed[2]}; only the last is significant"
+        f"Strong label skew (Dirichlet alpha 0.1): Cora by {skewed[0]} points (not significant), "
+        f"CiteSeer by {skewed[1]} (significant)"
     )
     readme.append(f"Classification of sets of graphs, untuned: by {100 * -alone.mean:.1f} points")
     return {"README.md": readme, "results/FINDINGS.md": [*findings, *claim_phrases()]}

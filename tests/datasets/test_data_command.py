@@ -65,7 +65,7 @@ def test_fetch_then_info_without_the_mirror(toy_cora: str, monkeypatch: pytest.M
 
 
 def test_fetch_continues_after_a_failure(toy_cora: str) -> None:
-    with pytest.raises(UserError, match="1 of 2 datasets could not be had: wiki"):
+    with pytest.raises(UserError, match="1 of 2 datasets are unavailable: wiki"):
         run("fetch", "wiki", "cora")
     assert cache_file("cora").is_file()
     with pytest.raises(UserError, match="did you mean 'cora'"):
