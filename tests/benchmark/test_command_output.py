@@ -65,7 +65,7 @@ def test_a_plan_as_json(capsys, tmp_path):
     assert [(entry["suite"], entry["key"]) for entry in plan["cells"]] == [(suite, cell.key) for suite, cell in wanted]
     assert plan["cells"][0]["method"]["name"] == "fedavg"
     assert main(["run", "--quick", "--json", "--results", str(tmp_path)]) == 2
-    assert "--json tells a plan" in capsys.readouterr().err
+    assert "--json prints a plan" in capsys.readouterr().err
 
 
 def store_rows(root, request, status, **values):
@@ -146,7 +146,7 @@ def test_doctor_is_short_and_names_the_sources_of_data(capsys, tmp_path, monkeyp
 
 
 def test_doctor_names_the_problem(capsys, monkeypatch):
-    monkeypatch.setattr("fglbench.benchmark.cli.machine._trouble", lambda: "DGL has no build")
+    monkeypatch.setattr("fglbench.benchmark.cli.machine._package_problem", lambda: "DGL has no build")
     assert main(["doctor", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["facts"]["torch and DGL"] == "DGL has no build"
 

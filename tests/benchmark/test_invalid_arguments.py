@@ -272,7 +272,7 @@ def test_two_files_of_one_name_are_refused(suite, tmp_path, monkeypatch):
         (tmp_path / folder / "slips.yaml").write_text(text)
         (tmp_path / folder / "slips.py").write_text(module)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="2 suite files are named 'slips': their rows would lie together"):
+    with pytest.raises(UserError, match="2 suite files are named 'slips': their rows would be in one folder"):
         select(Request(suites=("a/slips.yaml", "b/slips.yaml")))
     assert select(Request(suites=("a/slips.yaml", "b/../a/slips.yaml")))
     try:

@@ -221,7 +221,7 @@ def test_a_plug_in_process_that_ends_or_sends_nonsense_is_named(tmp_path: Path) 
     path = tmp_path / "ends.py"
     for code, message in {
         "import os; os._exit(7)": "the process that imports plug-ins ended with exit code 7",
-        "import fglbench.benchmark.suites.apart as a; a._told = lambda *_: {'kind': 'method'}": "not of this form",
+        "import fglbench.benchmark.suites.apart as a; a._described = lambda *_: {'kind': 'method'}": "invalid",
     }.items():
         path.write_text(f"{code}\n{REGISTERS}")
         with pytest.raises(fglbench.UserError, match=message):

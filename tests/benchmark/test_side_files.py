@@ -196,7 +196,7 @@ def test_a_crash_before_the_old_files_are_removed_loses_nothing(store: Store, mo
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", lambda *args, **more: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            packing._take_in(store, "s", "local", ["l0", "l1", "l2", "l3"])
+            packing._pack_claimed(store, "s", "local", ["l0", "l1", "l2", "l3"])
     assert len(store.loose("s")) == 8 and "local.parquet" in files(store)
     assert packing.pack(store, "s") == (8, 0) and histories(store) == before
 

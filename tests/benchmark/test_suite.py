@@ -303,8 +303,8 @@ def test_the_default_suite_is_the_leaderboard():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("quick.yaml", "the benchmark has a suite 'quick' of its own; rename the file"),
-        ("Leaderboard.yml", "the benchmark has a suite 'Leaderboard' of its own; rename the file"),
+        ("quick.yaml", "the benchmark has a suite 'quick'; rename the file"),
+        ("Leaderboard.yml", "the benchmark has a suite 'Leaderboard'; rename the file"),
         *((f"{name}.yaml", f"rows cannot be filed under {name!r}; rename") for name in sorted(RESERVED | {"custom"})),
         (".hidden.yaml", "rows cannot be filed under '.hidden'; rename"),
         ("two words.yaml", "rows cannot be filed under 'two words'; rename"),

@@ -199,7 +199,7 @@ def test_commands_run_validate_and_report_unseen_clients(tmp_path, monkeypatch, 
     key, path = next(iter(files.items()))
     stored[key]["per_client"]["unseen"] = [2.0] * 5
     path.write_bytes(gzip.compress(json.dumps(stored[key]).encode()))
-    assert any("unseen of a client leaves [0, 1]" in line for line in problems(capsys))
+    assert any("unseen of a client is outside [0, 1]" in line for line in problems(capsys))
 
 
 def problems(capsys) -> list[str]:

@@ -42,7 +42,7 @@ CHANGED: dict[str, tuple[Callable[[Path, SimpleNamespace], object], str]] = {
     ),
     "another order": (
         lambda r, t: (r / ROWS).write_bytes(b"".join([*lines(r / ROWS)[:1], *reversed(lines(r / ROWS)[1:])])),
-        r"results/tiny/fedavg.csv: rows of the base stand in another order",
+        r"results/tiny/fedavg.csv: rows of the base are in another order",
     ),
     "other curves": (
         lambda r, t: t.edit_curves(curves(r, 2), lambda c: c["history"]["val"].reverse()),
@@ -196,7 +196,7 @@ def test_a_link_has_no_base(workdir: Path, results: Path, place: str, capsys: py
     moved.rename(workdir / "other")
     moved.symlink_to("other")
     assert main(["validate", place, "--base", "HEAD"]) == 2
-    assert f"{str(moved)!r} is a link, of which --base 'HEAD' has nothing" in capsys.readouterr().err
+    assert f"{str(moved)!r} is a link; --base 'HEAD' does not have its files" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -42,9 +42,9 @@ def first(part: str, name: str, value: float) -> Callable[[dict[str, Any]], obje
 
 
 WRONG: dict[str, tuple[Any, str]] = {
-    "endless bytes": (first("history", "val", float("inf")), "something else than lists of num"),
-    "another score": (first("history", "score", 1.5), "score or val leaves [0, 1]"),
-    "a curve too short": (lambda run: run["history"]["val"].pop(), "has not one value of"),
+    "endless bytes": (first("history", "val", float("inf")), "other than lists of num"),
+    "another score": (first("history", "score", 1.5), "score or val is outside [0, 1]"),
+    "a curve too short": (lambda run: run["history"]["val"].pop(), "does not have one value of"),
 }
 
 

@@ -99,7 +99,7 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
             t.edit(f / ROWS, None, rekey=True, method="os.system", method_params="{}"),
             (f / ROWS).rename(f / "tiny/os.system.csv"),
         ),
-        [r"os\.system\.csv:[2-5]: method 'os\.system' is not known here", "curves of no row", "are missing",
+        [r"os\.system\.csv:[2-5]: method 'os\.system' is unknown", "curves of no row", "are missing",
          "but there are"],
     ),
     "a suite that is unknown": (
@@ -141,7 +141,7 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     ),
     "control characters": (
         lambda f, t: t.edit(f / ROWS, 2, notes="\x1b[2Jgone\u202e"),
-        [r"fedprox\.csv:2: column 'notes' holds control or invisible characters"],
+        [r"fedprox\.csv:2: column 'notes' has control or invisible characters"],
     ),
     "curves left out": (
         lambda f, t: curves(f).unlink(),
@@ -149,15 +149,15 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     ),
     "curves of another length": (
         lambda f, t: t.edit_curves(curves(f), lambda c: c["history"]["val"].append(1.0)),
-        [r"\.json\.gz: has not one value of .* for each of 8 rounds"],
+        [r"\.json\.gz: does not have one value of .* for each of 8 rounds"],
     ),
     "curves with text in them": (
         lambda f, t: t.edit_curves(curves(f), lambda c: c["history"].update(val=["<b>", 1])),
-        [r"\.json\.gz: holds something else than lists of numbers"],
+        [r"\.json\.gz: has content other than lists of numbers"],
     ),
     "a curve with a number of 4001 digits": (
         lambda f, t: t.edit_curves(curves(f), lambda c: c["history"]["upload_bytes"].__setitem__(0, 10**4000)),
-        [r"\.json\.gz: holds something else than lists of numbers"],
+        [r"\.json\.gz: has content other than lists of numbers"],
     ),
     "seconds that no axis can show": (
         lambda f, t: t.edit(f / ROWS, 2, train_seconds="1e+308", total_seconds="1e+308"),
@@ -170,7 +170,7 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     ),
     "another machine": (
         lambda f, t: write(next((f / "environments").iterdir()), '{\n  "cpu": "faster"\n}\n'),
-        [r"environments/[0-9a-f]{12}\.json: not the environment that its name gives"],
+        [r"environments/[0-9a-f]{12}\.json: its name is not the hash of its content"],
     ),
     "no machine": (
         lambda f, t: next((f / "environments").iterdir()).unlink(),
@@ -329,4 +329,4 @@ def test_an_unknown_per_client_figure_is_an_error(
     path = sorted((submission / "tiny" / "history").iterdir())[0]
     tools.edit_curves(path, lambda curves: curves["per_client"].update(method=curves["per_client"]["score"]))
     assert main(["validate", "packed"]) == 1
-    assert "figures of the clients that are none of the row's: 'method'" in capsys.readouterr().out
+    assert "values per client that rows do not have: 'method'" in capsys.readouterr().out
