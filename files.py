@@ -1,7 +1,7 @@
 """Write files completely or not at all, also if the process crashes.
 
-Unfinished files are called `.*.tmp` and are next to the file that they replace. Where there are such locks
-(POSIX), a writer holds one on its unfinished file, which ends with the writer: `sweep` removes files without a lock.
+An unfinished file is called `.*.tmp` and is next to the file that it replaces. On POSIX its writer holds a lock on it,
+which the system releases when the writer ends: `sweep` removes files without a lock.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ try:
 except ImportError:  # Windows, where an open file cannot be removed
     fcntl = None  # type: ignore[assignment]
 
-LEFT = re.compile(r"\..+\.tmp|\.[0-9a-f]{16}\.json\.gz\.\w+|.+\.npz\.\d+\.part")  # the latter two by older versions
+# Names of unfinished files; the last two patterns are from older versions.
+LEFT = re.compile(r"\..+\.tmp|\.[0-9a-f]{16}\.json\.gz\.\w+|.+\.npz\.\d+\.part")
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A stream whose content is the file at `path` in the end; nothing changes if the body raises.
+    """Yield a stream that becomes the file at `path`; nothing changes if the body raises.
 
-    A reader, a crash or a power cut sees the old content or the new one, nothing else. Raises OSError.
+    Readers see the old or the new content, never a mixture, also after a crash or a power cut. Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = _unfinished(path)
-    held = os.dup(handle) if fcntl else None  # the lock lasts until the file has its name
+    handle, temporary = _create_unfinished(path)
+    locked = os.dup(handle) if fcntl else None  # keeps the lock until the file has its final name
     try:
         with os.fdopen(handle, "wb") as stream:
             yield stream
@@ -46,13 +47,13 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         Path(temporary).unlink(missing_ok=True)
         raise
     finally:
-        if held is not None:
-            os.close(held)
+        if locked is not None:
+            os.close(locked)
     _sync_folder(path.parent)
 
 
-def _unfinished(path: Path) -> tuple[int, str]:
-    """(handle, name) of a new file beside `path`, locked: one that a sweep got hold of first is given up."""
+def _create_unfinished(path: Path) -> tuple[int, str]:
+    """Return (handle, name) of a new locked file next to `path`; try again if a sweep removed it before the lock."""
     while True:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
         if fcntl:
@@ -63,9 +64,9 @@ def _unfinished(path: Path) -> tuple[int, str]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what dead writers left unfinished in a folder and below it; what a living one holds stays."""
+    """Remove unfinished files without a living writer from a folder and its subfolders."""
     for path in (Path(place, name) for place, _, names in os.walk(folder) for name in names if LEFT.fullmatch(name)):
-        with suppress(OSError):  # gone meanwhile, not ours, or (Windows) open
+        with suppress(OSError):  # already removed, locked, no permission, or (Windows) open
             if fcntl is None:
                 path.unlink()
                 continue
@@ -78,13 +79,13 @@ def sweep(folder: Path) -> None:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Make `data` the content of a file, as `replacing`."""
+    """Replace the content of a file by `data`, as `replacing` does."""
     with replacing(path) as stream:
         stream.write(data)
 
 
 def append(path: Path, data: bytes) -> None:
-    """Append all of `data` or nothing, and force it to disk. Raises OSError."""
+    """Append all of `data` or nothing, and write it to disk. Raises OSError."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         size = os.fstat(handle).st_size
@@ -112,12 +113,12 @@ def _sync_folder(folder: Path) -> None:
 
 
 def cache_dir() -> Path:
-    """The cache folder: FGLBENCH_CACHE, or the platform's user cache. It need not exist."""
+    """Return the cache folder, which need not exist: FGLBENCH_CACHE, or the platform's user cache."""
     return named_folder("FGLBENCH_CACHE") or Path(platformdirs.user_cache_dir("fglbench"))
 
 
 def named_folder(variable: str) -> Path | None:
-    """The folder that an environment variable names, None where it names none; UserError for an unknown home."""
+    """Return the folder in an environment variable; None if the variable is empty. UserError for an unknown home."""
     value = os.environ.get(variable)
     try:
         return Path(value).expanduser() if value else None

@@ -1,10 +1,10 @@
-"""Which Python, torch and DGL go together, and the one thing that has to be done for it.
+"""Check the versions of Python, torch and DGL, and make DGL importable with newer versions of torch.
 
-DGL has builds for Python 3.10 and 3.11 in its version 1.1.3 and for 3.12 in 2.1.0 (setup.cfg chooses by Python). The
-later one brings `graphbolt`, a part for sampling on disk whose C++ library exists for torch up to 2.2 only; DGL loads
-it together with everything else, through `dgl.distributed`, and does not import without it. fglbench uses neither, so
-`keep_graphbolt_out` puts an empty module in its place before DGL is imported. Where the library fits the torch that is
-there, nothing is done. This module imports nothing heavy and runs on any Python, to say so.
+DGL has builds for Python 3.10 and 3.11 in version 1.1.3 and for Python 3.12 in version 2.1.0 (setup.cfg chooses).
+Version 2.1.0 contains `graphbolt`, a package for sampling on disk. Its C++ library exists for torch up to 2.2 only, and
+`import dgl` fails without it, because `dgl.distributed` loads it. fglbench uses neither, so `keep_graphbolt_out`
+replaces graphbolt by an empty module before DGL is imported, unless the library fits the installed torch. This module
+uses the standard library only and runs on any Python.
 """
 
 import contextlib
@@ -21,26 +21,26 @@ NEEDS = "torch>=2.4,<2.14 and dgl==1.1.3 (2.1.0 on Python 3.12)"
 
 
 def python_fits() -> bool:
-    """Whether this Python is one that DGL has a build for."""
+    """Return whether DGL has a build for this Python."""
     return OLDEST <= sys.version_info[:2] <= NEWEST
 
 
 def keep_graphbolt_out() -> None:
-    """Make `import dgl` work where its graphbolt cannot be loaded.
+    """Make `import dgl` work if its graphbolt cannot be loaded.
 
-    Has to come before DGL's first import, which is why importing `fglbench` does it.
+    It must be called before DGL is first imported, so `import fglbench` does it.
     """
     name = "dgl.graphbolt"
-    if "dgl" not in sys.modules and _unloadable():
+    if "dgl" not in sys.modules and _graphbolt_fails():
         sys.modules[name] = ModuleType(name, "Not loaded: it has no library for this torch (see fglbench.foundations).")
 
 
 @contextlib.contextmanager
 def without_distributed_tensors() -> Iterator[None]:
-    """Inside, torch finds that it has no `DTensor`, where that has not been imported yet.
+    """Hide torch's `DTensor` within the context, unless it is already imported.
 
-    Before it hands the first operation on a subclass of tensor to that subclass, newer versions of torch ask once for
-    the class of its distributed tensors, and import half of torch and SymPy with it: more than half a second.
+    Before the first operation on a subclass of tensor, newer versions of torch import the class of distributed tensors,
+    and with it half of torch and SymPy, which takes more than half a second.
     """
     name = "torch.distributed.tensor"
     if name in sys.modules:
@@ -52,12 +52,12 @@ def without_distributed_tensors() -> Iterator[None]:
     try:
         yield
     finally:
-        del sys.modules[name]  # who wants the real one imports it
+        del sys.modules[name]  # later imports find the real module
 
 
-def _unloadable() -> bool:
-    """Whether there is a graphbolt, without a library for the torch that is installed."""
-    spec = importlib.util.find_spec("dgl")  # finds the folder and imports nothing
+def _graphbolt_fails() -> bool:
+    """Return whether graphbolt is installed without a library for the installed torch."""
+    spec = importlib.util.find_spec("dgl")  # imports nothing
     if spec is None or spec.origin is None:
         return False
     folder = Path(spec.origin).parent / "graphbolt"

@@ -1,4 +1,4 @@
-"""What a run yields, said once: every figure is a column of the result rows, and what its readers do with it.
+"""The metrics of a run: each one is a column of the result rows, with its checks and its place in the report.
 
 A new metric is one field of `Metrics` and the code that computes it: rows, outcome, contract, `validate`, `verify` and
 report read this model. It is a new column of the rows (benchmark/store/schema.py).
@@ -15,42 +15,42 @@ from pydantic_core import PydanticCustomError
 
 @dataclass(frozen=True)
 class Column:
-    """What is asked of a column beyond its type. The model reads any value of the type, for what a run yields must be
-    stored in any case; `pattern`, `longest`, `least` and `json` are what `validate` asks of a row that counts."""
+    """Requirements of a column in addition to its type. Reading a row checks the type only, because each result of a
+    run must be stored; `validate` also checks `pattern`, `longest`, `least` and `json`."""
 
-    pattern: str = ""  # of the whole text
-    longest: int = 200  # characters of a text
-    json: bool = False  # canonical JSON
-    least: float = 0  # of a number
-    needed: bool = False  # by a row with status ok
-    measure: str = ""  # the measure of the report that it is; what has one name is added up
-    exact: bool = False  # a count: equal when the cell runs again on the same type of machine
-    floor: float = 0  # a figure: when the cell runs again it may always differ by this; 0: not compared
-    curve: str = ""  # the column of the run's history whose value at `at` it is
-    at: str = "best"  # round of that value: best or last
+    pattern: str = ""  # regular expression for the whole text
+    longest: int = 200  # maximal number of characters of a text
+    json: bool = False  # the text is canonical JSON
+    least: float = 0  # minimal number
+    needed: bool = False  # required if the status is ok
+    measure: str = ""  # name of the report's measure; columns with the same name are added
+    exact: bool = False  # a count: equal if the run is repeated on the same type of machine
+    floor: float = 0  # allowed difference if the run is repeated; 0: not compared
+    curve: str = ""  # column of the run's history that has this value at the round `at`
+    at: str = "best"  # "best" or "last" round
 
 
 def columns(model: type[BaseModel]) -> dict[str, Column]:
-    """What the fields of a model say of themselves, in their order."""
+    """Return the `Column` of each field of a model, in the order of the fields."""
     return {
         name: next((each for each in info.metadata if isinstance(each, Column)), Column())
         for name, info in model.model_fields.items()
     }
 
 
-Fraction = Annotated[float | None, Field(ge=0, le=1)]  # empty where the metric does not exist for the run
-Figure = Annotated[float | None, Field(ge=0)]  # a fraction, or an error, which has no bound
-ABOVE = "above_one"  # the type of the error of a fraction that is none; its context has the column
-FALLING = "(lower is better)"  # what `score_metric` says of an error
+Fraction = Annotated[float | None, Field(ge=0, le=1)]  # None if the run does not have the metric
+Figure = Annotated[float | None, Field(ge=0)]  # a fraction, or an error, which has no upper bound
+ABOVE = "above_one"  # type of the validation error for a fraction above 1; its context names the column
+FALLING = "(lower is better)"  # part of `score_metric` if the score is an error
 
 
 def sign(score_metric: str) -> int:
-    """-1 for a score of which lower is better, else 1: times this, higher is better."""
+    """Return -1 if a lower score is better, else 1: of score * sign, higher is better."""
     return -1 if FALLING in score_metric else 1
 
 
 def bound(score_metric: str) -> float:
-    """What a score may be at most."""
+    """Return the upper bound of a score."""
     return 1.0 if sign(score_metric) > 0 else float("inf")
 
 
@@ -59,7 +59,7 @@ Seconds = float | None
 
 
 class Metrics(BaseModel):
-    """The figures of one run. None where a figure does not exist."""
+    """The metrics of one run; None for a metric that does not exist for it."""
 
     score: Annotated[Figure, Column(needed=True, measure="score", floor=0.01, curve="score")] = Field(
         None, description="the protocol's primary test metric at the best round"
@@ -70,7 +70,7 @@ class Metrics(BaseModel):
     val: Annotated[Figure, Column(measure="val", floor=0.01, curve="val")] = Field(
         None, description="the validation metric that selected the round"
     )
-    macro_f1: Annotated[Fraction, Column(measure="macro_f1", floor=0.03)] = Field(  # one node of a rare class moves it
+    macro_f1: Annotated[Fraction, Column(measure="macro_f1", floor=0.03)] = Field(  # sensitive to single nodes
         None, description="F1 over classes on a client's test nodes, mean over clients"
     )
     score_weighted: Annotated[Figure, Column(measure="score_weighted")] = Field(
@@ -89,7 +89,7 @@ class Metrics(BaseModel):
         None, description="personal models, own graphs, mean over clients"
     )
     best_round: Annotated[Count, Column(needed=True, measure="best_round", exact=True, curve="round")] = Field(
-        None, description="the round that validation chose, 1-based; score and val are of it"
+        None, description="the round with the best validation metric, 1-based; score and val belong to it"
     )
     rounds: Annotated[Count, Column(needed=True, exact=True, curve="round", at="last")] = Field(
         None, description="rounds run"
@@ -113,25 +113,24 @@ class Metrics(BaseModel):
         None, description="training and aggregation, evaluation excluded"
     )
     total_seconds: Annotated[Seconds, Column(needed=True, measure="total_seconds")] = Field(
-        None, description="the whole cell, data loading excluded"
+        None, description="the whole run, data loading excluded"
     )
 
     @model_validator(mode="after")
     def _fractions(self) -> Metrics:
-        given = vars(self)
-        beyond = sign(self.score_metric) > 0 and [name for name in SCORES if (given[name] or 0) > 1]
-        if beyond:
-            raise PydanticCustomError(ABOVE, "Input should be less than or equal to 1", {"column": beyond[0]})
+        above = sign(self.score_metric) > 0 and [name for name in SCORES if (getattr(self, name) or 0) > 1]
+        if above:
+            raise PydanticCustomError(ABOVE, "Input should be less than or equal to 1", {"column": above[0]})
         return self
 
 
 METRICS = columns(Metrics)
-# The figures that are of one kind with the score.
+# The columns with the same unit as the score.
 SCORES = (
     "score", "val", "score_weighted", "global_on_global", "global_on_local", "personal_on_global", "personal_on_local",
 )  # fmt: skip
-# Figures of clients that were held out of training, which stand beside those of the others in the side file of a row:
-# the global model on their test rows, and the same after local epochs of their own.
+# Scores of the clients without training, in the side file of a row: the global model on their test rows, and the same
+# model after their local epochs.
 UNSEEN, ADAPTED = "unseen", "unseen_adapted"
-# The columns of a run's history that `validate` asks for.
+# The columns of a run's history that `validate` requires.
 CURVES = [*dict.fromkeys(column.curve for column in METRICS.values() if column.curve)]

@@ -1,4 +1,4 @@
-"""Figures of rows for a notebook: each function draws on matplotlib axes and returns them.
+"""Figures of result rows for a notebook: each function draws on matplotlib axes and returns them.
 
 axes = fglbench.plot.curves(rows)
 axes.figure.savefig("curves.pdf")
@@ -21,9 +21,10 @@ TASK = ["dataset", "partition", "clients"]
 
 
 def scores(rows: pd.DataFrame, *, metric: str = "score", axes: Axes | None = None) -> Axes:
-    """Draw a dot for each seed of each method, and a line at the mean. rows: of `run` or `load_results`, of one task.
+    """Draw one dot per seed of each method, and a line at the mean.
 
-    metric: a column of the rows, as score, val or macro_f1. UserError for rows of several tasks, or without a score.
+    rows: one task's rows, from `run` or `load_results`. metric: a column of them, as score, val or macro_f1. UserError
+    for rows of several tasks, and for rows without the metric.
     """
     _one_task(rows, [*TASK, "method", metric])
     axes, scored = axes or _axes(), rows.dropna(subset=[metric])
@@ -40,10 +41,10 @@ def scores(rows: pd.DataFrame, *, metric: str = "score", axes: Axes | None = Non
 def curves(
     rows: pd.DataFrame, results: str | os.PathLike[str] = WRITTEN, *, value: str = "score", axes: Axes | None = None
 ) -> Axes:
-    """Draw a curve of each method by round: the mean over seeds, and a band of one standard deviation.
+    """Draw one curve per method over the rounds: the mean over seeds, and a band of one standard deviation.
 
-    rows: of one task. results: the folder that they are in. value: score, val, upload_bytes or download_bytes.
-    UserError as for `scores`, and where no curves were kept.
+    rows: one task's rows. results: their folder. value: score, val, upload_bytes or download_bytes. UserError as for
+    `scores`, and if the folder has no curves.
     """
     _one_task(rows, TASK)
     axes, frame = axes or _axes(), frames.curves(rows, results)
@@ -63,7 +64,7 @@ def curves(
 def per_client(
     rows: pd.DataFrame, results: str | os.PathLike[str] = WRITTEN, *, value: str = "score", axes: Axes | None = None
 ) -> Axes:
-    """Draw what each client got with each method, the mean over seeds. Arguments and errors as for `curves`."""
+    """Draw the value of each client with each method, mean over seeds. Arguments and errors as for `curves`."""
     _one_task(rows, TASK)
     axes, frame = axes or _axes(), frames.per_client(rows, results)
     if value not in frame or frame[value].isna().all():
@@ -90,9 +91,6 @@ def _one_task(rows: pd.DataFrame, columns: list[str]) -> None:
         raise UserError(f"rows lack the column {missing[0]!r}: give the data frame of `run` or `load_results`")
     tasks = rows[TASK].drop_duplicates()
     if len(tasks) != 1:
-        told = "; ".join(
-            f"{dataset} ({partition}, {clients} clients)" for dataset, partition, clients in tasks.values[:3]
-        )
-        raise UserError(
-            f"rows of one task make a figure, these are of {len(tasks)}: {told or 'none'}; choose some first"
-        )
+        names = [f"{dataset} ({partition}, {clients} clients)" for dataset, partition, clients in tasks.values[:3]]
+        given = f"these are of {len(tasks)}: {'; '.join(names) or 'none'}"
+        raise UserError(f"rows of one task make a figure, {given}; choose some first")

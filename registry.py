@@ -1,8 +1,8 @@
-"""Names, parameters and errors: what every registered thing of fglbench shares, and checks of arguments.
+"""Registries: names, parameters and errors of datasets, partitions, splits, backbones and methods.
 
-Datasets, partitions, splits, backbones and methods are all *specs*: frozen, typed parameter sets with defaults and
-behaviour, looked up by name. One registry class serves them all, so that every unknown name or parameter gets the same
-one-line answer with a suggestion.
+All of these are *specs*: frozen, typed parameter sets with defaults and behaviour, found by name. They share one
+registry class, so each unknown name or parameter gives the same one-line error with a suggestion. The module also
+checks arguments of public functions.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from pydantic_core import to_jsonable_python
 
 
 class UserError(Exception):
-    """A mistake the user can mend. The message is one line: the value, the choices, the fix. The CLI exits with 2."""
+    """A mistake that the user can fix. The message is one line: the value, the choices, the fix. Exit code 2."""
 
     code: ClassVar[int] = 2
 
 
 def one_line(text: str) -> str:
-    """Untrusted text on one line: without the sequences that steer a terminal, control and invisible characters."""
+    """Return untrusted text on one line, without terminal sequences, control characters and invisible characters."""
     text = re.sub(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?)", "", text)
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def listed(names: Iterable[str], most: int) -> str:
-    """Names on one line, each once; of more than `most` the first, and how many more there are."""
+    """Return distinct names on one line: the first `most`, and the number of the others."""
     distinct = list(dict.fromkeys(names))
     return ", ".join(distinct[:most]) + (f" and {len(distinct) - most} more" if len(distinct) > most else "")
 
 
-MOST_NAMED, NEAREST = 12, 5  # up to 12 names are all listed; of more, the nearest 5
+MOST_NAMED, NEAREST = 12, 5  # messages list all of up to 12 known names, or the 5 nearest ones
 
 
 def did_you_mean(name: str, choices: Iterable[str], kind: str) -> UserError:
-    """The error for an unknown `name` of a `kind` (a noun, singular), with the nearest of the known `choices`."""
+    """Return the error for an unknown `name`, with the nearest of `choices`. kind: a singular noun."""
     known = sorted(choices)
     same = [each for each in known if each.casefold() == name.strip().casefold()]
     near = same or difflib.get_close_matches(name, known, n=1, cutoff=0.6)
@@ -55,7 +55,7 @@ def did_you_mean(name: str, choices: Iterable[str], kind: str) -> UserError:
 
 
 def first_error(error: ValidationError, cls: type[BaseModel], where: str) -> UserError:
-    """A pydantic failure as one line. `where` names the thing that was configured, e.g. "method 'fedprox'"."""
+    """Return the first error of pydantic as one line. where: what was configured, e.g. "method 'fedprox'"."""
     problem = error.errors()[0]
     path = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
@@ -68,7 +68,7 @@ def first_error(error: ValidationError, cls: type[BaseModel], where: str) -> Use
     given = f", got {problem['input']!r}" if problem["type"] != "missing" else ""
     message = problem["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
-    if not path:  # of several fields together
+    if not path:  # a validator of several fields
         return UserError(f"{where}: {message}")
     return UserError(f"{where}: {path}: {message}{given}")
 
@@ -77,7 +77,7 @@ NUMBERS = (int, float, int | None, float | None)  # annotations of fields
 
 
 class Spec(BaseModel):
-    """A frozen set of typed parameters with defaults. Subclasses add fields and the behaviour that they steer."""
+    """A frozen set of typed parameters with defaults. Subclasses add fields and behaviour."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -85,18 +85,18 @@ class Spec(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_bool_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """ValueError for true and false (in YAML also yes, no) in the place of a number: they would be 1 and 0."""
+    def _refuse_bool_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """ValueError for true or false (in YAML also yes or no) as a number: pydantic would read 1 or 0."""
         if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation in NUMBERS:
             raise ValueError("input should be a number")
         return value
 
     def params(self) -> dict[str, Any]:
-        """All parameters with their values, JSON-ready."""
+        """Return all parameters with their values as JSON values."""
         return self.model_dump(mode="json")
 
 
-SEARCH = "search"  # where a field keeps its choices
+SEARCH = "search"  # key of a field's tuning choices in its json_schema_extra
 LATER: dict[str, Any] = {"later": True}
 SGD_RATE = "sgd_rate"
 
@@ -110,29 +110,29 @@ def option(
     later: bool = False,
     **bounds: Any,
 ) -> Any:
-    """A parameter of a spec: pydantic's `Field` with what this package adds. bounds: `ge`, `gt`, `le`, `lt`, ...
+    """Return a parameter of a spec: pydantic's `Field` with the options of this package. bounds: `ge`, `gt`, `le`, ...
 
-    tune: the values that `fglbench tune` tries besides that of the suite. Mappings set several fields at once, as an
-    optimiser and its rate. They compute nothing: a method's version does not depend on them.
+    tune: the values that `fglbench tune` tries in addition to that of the suite. A mapping sets several fields
+    together, as an optimiser and its learning rate. The version of a method does not depend on them.
 
-    own_rate: the rate of a method's own SGD, which is tuned over the table of rates that all methods share.
+    own_rate: the learning rate of a method's own SGD; it is tuned over the rates that all methods share.
 
-    later: added after the first rows. At its default it is part of no key and of no row, so its default never changes:
-    rows without it mean that value.
+    later: the parameter is newer than the first rows. Keys and rows leave it out at its default, so its default must
+    never change.
     """
     extra = (tunable(*tune) if tune else {}) | ({SGD_RATE: True} if own_rate else {}) | (LATER if later else {})
     return Field(default, description=meaning, json_schema_extra=extra or None, **bounds)
 
 
 def identity(cls: type[Spec], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters (JSON values) that keys and rows have: all but later options at their defaults."""
+    """Return the parameters (JSON values) of keys and rows: all except later options at their defaults."""
     later = _later(cls)
     return {key: value for key, value in params.items() if key not in later or value != later[key]}
 
 
 @cache
 def _later(cls: type[Spec]) -> dict[str, Any]:
-    """Return the default of each later option, as rows have it."""
+    """Return the default (JSON value) of each later option."""
     return {
         info.serialization_alias or name: to_jsonable_python(info.get_default(call_default_factory=True))
         for name, info in cls.model_fields.items()
@@ -141,7 +141,7 @@ def _later(cls: type[Spec]) -> dict[str, Any]:
 
 
 def tunable(*choices: Any) -> dict[str, Any]:
-    """The mark of `option(..., tune=choices)`, for a plain `Field(0.01, json_schema_extra=tunable(0.1, 1.0))`."""
+    """Return the json_schema_extra of `option(..., tune=choices)`, for a plain `Field`."""
     keys = {tuple(choice) if isinstance(choice, Mapping) else None for choice in choices}
     if len(keys) != 1:
         raise ValueError(f"tunable() takes values, or mappings with the same fields, got {choices}")
@@ -149,7 +149,7 @@ def tunable(*choices: Any) -> dict[str, Any]:
 
 
 def searched(cls: type[Spec]) -> dict[str, list[dict[str, Any]]]:
-    """What is tuned of a spec: field -> the settings to choose among, each a mapping of fields to values."""
+    """Return the tuned fields of a spec: field -> its choices, each a mapping of fields to values."""
     ranges = {}
     for field, info in cls.model_fields.items():
         extra = info.json_schema_extra
@@ -160,13 +160,13 @@ def searched(cls: type[Spec]) -> dict[str, list[dict[str, Any]]]:
 
 
 def sgd_rates(cls: type[Spec]) -> list[str]:
-    """The fields that are the rate of the method's own SGD."""
+    """Return the fields that are the learning rate of the method's own SGD."""
     extras = ((field, info.json_schema_extra) for field, info in cls.model_fields.items())
     return [field for field, extra in extras if isinstance(extra, dict) and extra.get(SGD_RATE)]
 
 
 class Parameter(NamedTuple):
-    """A parameter as people read it: its name, default (JSON, or 'required'), type and meaning."""
+    """Text about a parameter: its name, default (JSON, or 'required'), type and meaning."""
 
     name: str
     default: str
@@ -175,7 +175,7 @@ class Parameter(NamedTuple):
 
 
 def parameters(cls: type[Spec]) -> list[Parameter]:
-    """The parameters of a spec, in the order of their definition. What is tuned says among which values."""
+    """Return the parameters of a spec in the order of their definition; `meaning` ends with the tuned values."""
     described, ranges, rates = [], searched(cls), sgd_rates(cls)
     for field, info in cls.model_fields.items():
         value = info.get_default(call_default_factory=True)
@@ -205,13 +205,13 @@ class Registry(Generic[S]):
         self._built_in: frozenset[type[S]] = frozenset()
 
     def register(self, name: str) -> Callable[[type[S]], type[S]]:
-        """Class decorator that files a spec under `name`.
+        """Return a class decorator that registers a spec under `name`.
 
-        Raises ValueError when another class has the name, or files cannot (a programming mistake, not a user's).
+        Raises ValueError, as a mistake of the programmer, if another class has the name or if the name is not valid.
         """
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_+][\w.+:-]{0,99}", name, re.ASCII):
-            what = "a name is at most 100 of letters, digits, '.', '_', '+', ':' and '-'"
-            raise ValueError(f"{self.kind} {name!r:.120}: {what}")
+            rule = "a name is at most 100 of letters, digits, '.', '_', '+', ':' and '-'"
+            raise ValueError(f"{self.kind} {name!r:.120}: {rule}")
 
         def add(cls: type[S]) -> type[S]:
             if not isinstance(cls, type) or not issubclass(cls, Spec):
@@ -228,30 +228,30 @@ class Registry(Generic[S]):
         return add
 
     def stand_in(self, name: str, cls: type[S]) -> None:
-        """File what represents a class that another process has; a class of this process has precedence."""
+        """Register the stand-in of a class of another process; a class of this process takes precedence."""
         self._stand_ins[name] = cls
 
     def forget_stand_ins(self) -> None:
         self._stand_ins.clear()
 
     def resolver(self, function: Callable[[str], type[S] | None]) -> Callable[[str], type[S] | None]:
-        """Register a function that makes a class for names outside the table (`tu:NAME`), or returns None."""
+        """Register a function from a name that is not registered (`tu:NAME`) to its class, or None."""
         self._resolvers.append(function)
         return function
 
     def settle(self) -> None:
-        """What is registered by now is the package's own; what comes later is from outside."""
+        """Mark the classes registered until now as the package's; later ones come from plug-ins."""
         self._built_in = frozenset(self._classes.values())
 
     def is_own(self, cls: type[S]) -> bool:
-        """Whether a class is itself, and not by a name or an ancestor, one that the package registers."""
+        """Return whether this very class, not only its name or a base class, is registered by the package."""
         return cls in self._built_in
 
     def names(self) -> list[str]:
         return sorted({*self._classes, *self._stand_ins})
 
     def cls(self, name: str) -> type[S]:
-        """The class filed under `name`; UserError with a suggestion when there is none."""
+        """Return the class registered under `name`. UserError with a suggestion if there is none."""
         for known in (self._classes, self._stand_ins):
             if name in known:
                 return known[name]
@@ -262,7 +262,7 @@ class Registry(Generic[S]):
         raise did_you_mean(name, self.names(), self.kind)
 
     def build(self, name: str, params: Mapping[str, Any] | None = None) -> S:
-        """An instance with the given parameters; UserError for an unknown name or a wrong parameter."""
+        """Return an instance with the given parameters. UserError for an unknown name or a wrong parameter."""
         cls = self.cls(name)
         try:
             return cls(**dict(params or {}))
@@ -276,7 +276,7 @@ T = TypeVar("T")
 def several(name: str, given: Iterable[Any], read: Callable[[Any], T]) -> tuple[T, ...]:
     """Return the values of a list. UserError for a single text, a mapping, an empty list, or a value of another type.
 
-    read: `str`, or `operator.index` for whole numbers. The tuple () is an argument that is not given.
+    read: `str`, or `operator.index` for whole numbers. The empty tuple () means "not given" and is accepted.
     """
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise UserError(f"{name} is a list of values, as in {name}=[...]; got {given!r:.60}")
@@ -293,14 +293,14 @@ def several(name: str, given: Iterable[Any], read: Callable[[Any], T]) -> tuple[
 
 
 def text_argument(name: str, given: Any) -> str:
-    """Return a text that is not empty."""
+    """Return the text. UserError if it is empty or no text."""
     if not _is_text(given):
         raise UserError(f"{name} is a text that is not empty, got {given!r:.60}")
     return str(given)
 
 
 def whole_argument(name: str, given: Any) -> int:
-    """Return a whole number, of NumPy or PyTorch too."""
+    """Return a whole number, also of NumPy or PyTorch. UserError for another value."""
     try:
         if not isinstance(given, bool):
             return operator.index(given)
@@ -310,7 +310,7 @@ def whole_argument(name: str, given: Any) -> int:
 
 
 def folder_argument(name: str, given: Any) -> Path:
-    """Return the path of a folder; "~" is the home folder. UserError for what is no path."""
+    """Return the path of a folder; "~" is the home folder. UserError if it is no path."""
     try:
         path = os.fspath(given)
         if isinstance(path, str) and path.strip() and "\0" not in path:
@@ -333,7 +333,7 @@ SEED_BOUND = 2**31
 
 
 def seed_range(first: int, last: int) -> list[int]:
-    """The seeds from first to last. ValueError for more than can be run."""
+    """Return the seeds from first to last. ValueError for more than MOST_SEEDS."""
     if last - first >= MOST_SEEDS:
         raise ValueError(f"more than {MOST_SEEDS} seeds")
     return list(range(first, last + 1))

@@ -1,4 +1,4 @@
-"""The one way to read YAML that a person wrote: bounded in size and depth, and without a key that is given twice."""
+"""Read YAML that a person wrote: limited in size and depth, and no key twice."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from yaml.constructor import SafeConstructor
 
 from .registry import UserError
 
-DEEPEST = 30  # levels of nesting; suites need a dozen
-LARGEST = 100_000  # values, those of an alias counted at every use
-DIGITS = 18  # of a whole number, which then has 64 bits
+DEEPEST = 30  # levels of nesting; suites need 12
+LARGEST = 100_000  # values; those of an alias count at every use
+DIGITS = 18  # of a whole number, so that it fits into 64 bits
 
 
 class _Bounded(Composer, SafeConstructor):
-    """Plain data only; raises yaml.MarkedYAMLError for the rest, and before it costs anything."""
+    """Loads plain data only. Raises yaml.MarkedYAMLError for anything else, before it takes time or memory."""
 
-    peek_event: Callable[[], Any]  # of the parser that a loader adds
+    peek_event: Callable[[], Any]  # a method of the loader's parser
 
     def __init__(self) -> None:
         Composer.__init__(self)
@@ -63,24 +63,24 @@ class _Bounded(Composer, SafeConstructor):
         return text
 
     @staticmethod
-    def refuse(what: str, place: yaml.Node | yaml.Event) -> None:
+    def refuse(problem: str, place: yaml.Node | yaml.Event) -> None:
         mark: Any = place.start_mark
-        raise yaml.MarkedYAMLError(problem=what, problem_mark=mark)
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
 
 
 class _Loader(_Bounded, yaml.SafeLoader):
-    """Reads by PyYAML itself."""
+    """The loader of PyYAML, in Python."""
 
     def __init__(self, text: str) -> None:
         yaml.SafeLoader.__init__(self, text)
         _Bounded.__init__(self)
 
 
-LOADERS: list[Any] = [_Loader]  # in the order in which they are asked
+LOADERS: list[Any] = [_Loader]  # in the order in which they are tried
 if yaml.__with_libyaml__:
 
     class _Fast(_Bounded, yaml.CSafeLoader):
-        """Reads by libyaml, several times as fast."""
+        """The loader of libyaml, several times as fast."""
 
         def __init__(self, text: str) -> None:
             yaml.CSafeLoader.__init__(self, text)
@@ -92,7 +92,8 @@ for each in LOADERS:
     each.add_constructor("tag:yaml.org,2002:int", _Bounded.whole_number)
     each.add_constructor("tag:yaml.org,2002:str", _Bounded.characters)
 
-UNFIT = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError)  # a value for its tag
+# Errors of PyYAML for a value that does not fit its tag.
+UNFIT = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError)
 
 
 def _children(node: yaml.Node) -> list[yaml.Node]:
@@ -102,12 +103,12 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
 
 
 def parse(text: str, source: str) -> tuple[yaml.Node | None, Any]:
-    """The tree, which knows its lines, and the values of a YAML text. `source` is what messages call it.
+    """Return the node tree, with line numbers, and the values of a YAML text. source: its name in messages.
 
-    UserError (source, line and what is wrong) for anything but one document of plain data within the bounds above.
+    UserError (source, line, problem) for everything except one document of plain data within the limits above.
     """
     for loader in LOADERS[:-1]:
-        with suppress(yaml.YAMLError, *UNFIT):  # the last says what is wrong: in the same words everywhere
+        with suppress(yaml.YAMLError, *UNFIT):  # the last loader reports the error: the same message on all machines
             return _read(loader, text)
     try:
         return _read(LOADERS[-1], text)
@@ -116,7 +117,7 @@ def parse(text: str, source: str) -> tuple[yaml.Node | None, Any]:
         place = f"{source}:{mark.line + 1}" if mark else source
         reason = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise UserError(f"{place}: not valid YAML: {reason:.200}") from None
-    except UNFIT as error:  # as a date that does not exist
+    except UNFIT as error:  # for example a date that does not exist
         raise UserError(f"{source}: not valid YAML: a value is not of its type: {error!s:.200}") from None
 
 

@@ -1,7 +1,6 @@
-"""The Python face of the benchmark: what a notebook or a script calls. `fglbench.__all__` has its names.
+"""The Python interface of the benchmark for notebooks and scripts; `fglbench.__all__` has its names.
 
-`fglbench.methods` and `fglbench.report` are packages, so what lists methods is `list_methods`, and what makes a report
-`write_report`.
+`fglbench.methods` and `fglbench.report` are packages, so the functions are called `list_methods` and `write_report`.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ __all__ = [
 
 
 def register(name: str) -> Callable[[Any], Any]:
-    """Class decorator that files a method under `name`. Raises ValueError when another class has the name.
+    """Class decorator that registers a method as `name`. Raises ValueError if another class has this name.
 
-    Workers are new processes: they know the method when it is registered in a module given to `run(plugins=...)`, or
-    in the script that calls `run` under `if __name__ == "__main__"`.
+    Workers are new processes. They know the method if it is registered in a module of `run(plugins=...)`, or in the
+    script that calls `run` under `if __name__ == "__main__"`.
     """
     from ..methods import METHODS
 
@@ -66,20 +65,20 @@ def run(
     backend: str = "processes", address: str | None = None, device: str = "cpu",
     observer: Observer | None = None, in_process: bool = False,
 ) -> pd.DataFrame:  # fmt: skip
-    """Run what `fglbench run` with these options runs; returns the rows that now stand for these cells.
+    """Run cells, as `fglbench run` with these options. Returns their current rows, in the order of the plan.
 
-    settings: "key=value" strings, as `--set` takes them. data: a folder with a graph of your own
-    (docs/own-data.md), from then on the dataset `own:FOLDER`; warns of each mistake in it. metric: of own data:
-    "accuracy", "macro-f1", "roc-auc" or "average-precision". tuned: a file that `fglbench tune` wrote. seeds: the seeds
-    themselves. missing_rows: a cell whose data is unavailable gets a row that says so. memory_limit: GiB a worker.
-    plugins: Python files or modules that register methods or datasets; other processes import them. embeddings: keep
-    those of the best round; a finished cell without them runs again. save_models: keep the models of the best round
-    (safetensors), for `load_model`; likewise. backend: "ray" runs them on a Ray cluster, at
-    `address` where it is not this machine's. device: "cpu", "cuda" (a worker for each GPU), "cuda:N", or "auto", which
-    is "cuda" where there is one; it is no part of a cell. in_process: without workers, one cell after the other here,
-    as for methods that a notebook defines; plug-ins are imported here too, and nothing bounds time and memory.
-    One line per cell, in the plan's order; a failed cell has its row too. Warns of each unavailable dataset, and runs
-    the others. UserError for anything unknown, nothing to run, a folder not to be written.
+    settings: "key=value" texts, as for `--set`. data: a folder with a graph of your own (docs/own-data.md), the dataset
+    `own:FOLDER`; errors in its files are warnings. metric: for `data`: "accuracy", "macro-f1", "roc-auc" or
+    "average-precision". tuned: a file of `fglbench tune`. seeds: a list of seeds. missing_rows: write a row for a cell
+    whose data is unavailable. timeout: seconds per run. memory_limit: GiB per worker. plugins: Python files or modules
+    that register methods or datasets; other processes import them. embeddings, save_models: keep the embeddings, or the
+    models (safetensors, for `load_model`), of the best round; finished cells without them run again. backend:
+    "processes" or "ray". address: of a Ray cluster on another machine. device: "cpu", "cuda" (one worker per GPU),
+    "cuda:N", or "auto" ("cuda" if available); it is no part of a cell. in_process: run one cell after the other in this
+    process, for example methods of a notebook; plug-ins are imported here, and time and memory are not limited.
+
+    A failed cell has a row too. Warns of each unavailable dataset, and runs the others. UserError for anything unknown,
+    if there is nothing to run, or if the folder cannot be written.
     """
     if not in_process:
         _check_process()
@@ -138,22 +137,22 @@ def _check_process() -> None:
 
 
 def _check_methods(methods: Iterable[str]) -> None:
-    """UserError for a method that a notebook or an interactive session defines, which no worker could import."""
+    """Raise UserError for a method of a notebook or an interactive session, because workers cannot import it."""
     if hasattr(sys.modules["__main__"], "__file__"):
         return
     from ..methods import METHODS
 
     here = [name for name in METHODS.names() if METHODS.cls(name).__module__ == "__main__"]
-    asked = [name for name in here if not isinstance(methods, Iterable) or name in list(methods)]
-    if asked:
+    wanted = [name for name in here if not isinstance(methods, Iterable) or name in list(methods)]
+    if wanted:
         raise UserError(
-            f"method {asked[0]!r} is defined in this session, which workers cannot import: give in_process=True, or "
+            f"method {wanted[0]!r} is defined in this session, which workers cannot import: give in_process=True, or "
             "put it in a file and give plugins=[FILE]"
         )
 
 
 def _frame(job: Job, observer: Observer | None) -> pd.DataFrame:
-    """Carry a job out; its rows."""
+    """Run a job. Returns its rows."""
     import pandas as pd
 
     from .store.schema import COLUMNS
@@ -164,7 +163,7 @@ def _frame(job: Job, observer: Observer | None) -> pd.DataFrame:
 
 
 def list_methods(plugins: Iterable[str] = ()) -> pd.DataFrame:
-    """Every method there is, by name: its family, what it does, its task (node or graph), whether it is a reference."""
+    """All methods, indexed by name: family, what (a summary), task (node or graph), reference (True or False)."""
     import pandas as pd
 
     from ..methods import METHODS
@@ -187,9 +186,9 @@ def _load(plugins: Iterable[str]) -> None:
 
 
 def show(name: str, plugins: Iterable[str] = ()) -> Known:
-    """What a method, dataset, partition, split, backbone or suite is: text, facts and parameters; `print` it.
+    """Describe a method, dataset, partition, split, backbone or suite: text, facts and parameters; `print` the result.
 
-    Raises UserError for a name that nothing has.
+    Raises UserError for an unknown name.
     """
     _load(plugins)
     return look_up(text_argument("name", name))
@@ -198,10 +197,11 @@ def show(name: str, plugins: Iterable[str] = ()) -> Known:
 def compare(
     first: str, second: str, suite: str | None = None, results: str | os.PathLike[str] | None = None
 ) -> list[Comparison]:
-    """Two methods side by side on every board of a results folder where both have rows, or on one of them.
+    """Compare two methods on every board of a results folder where both have rows, or on the board of `suite`.
 
-    A duel has `tasks`, a frame with one line per task (scores, difference, its 95% interval, p; fractions), and the
-    mean over datasets with its interval and a verdict. Raises UserError for an unknown name, and where they never met.
+    A comparison has `tasks`, a frame with one line per task (scores, difference with its 95% interval, p; fractions),
+    and the mean over datasets with its interval and verdict. Raises UserError for an unknown name, and if the methods
+    have no common seed on a task.
     """
     from ..report.compare import comparisons
 
@@ -213,10 +213,10 @@ def compare(
 def write_report(
     results: str | os.PathLike[str] | None = None, *, readme: str | os.PathLike[str] | None = None, figures: bool = True
 ) -> list[Path]:
-    """Make leaderboard, tables and figures of a results folder anew; the files that changed.
+    """Write leaderboard, tables and figures of a results folder. Returns the changed files.
 
-    readme: a README whose block is renewed as well; the command `fglbench report` finds it by itself. Raises UserError
-    where there are no rows, and for a file that cannot be written.
+    readme: a README whose block is updated too (`fglbench report` finds it itself). Raises UserError if there are no
+    rows, or if a file cannot be written.
     """
     from ..report import build
 

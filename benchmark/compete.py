@@ -1,4 +1,4 @@
-"""Where a method would stand on the first tuned node board: its rows beside the published scores of the package."""
+"""The rank that a method would have on the first tuned node board, from its rows and the package's published scores."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ QUICK = ("cora", "citeseer", "acm")  # datasets of a preview: seconds per run
 
 @dataclass(frozen=True)
 class Standing:
-    """Rank among `methods` published ones and itself, by mean rank over `datasets`; low, high: 95% bootstrap interval
-    over datasets (nan to nan for fewer than two). against: differences of the mean score, paired over datasets."""
+    """The rank of a method among `methods` published methods and itself, by mean rank over `datasets`. low, high: 95%
+    bootstrap interval over datasets (the rank itself for one dataset). against: differences of the mean score, paired
+    over datasets."""
 
     rank: int
     low: int
@@ -46,9 +47,9 @@ def place_of(task: PublishedTask) -> Place:
 
 
 def standing(rows: Sequence[Row], method: str) -> Standing | None:
-    """Return the rank of a method by its rows; None where none of them has a score on a published task.
+    """Return the rank of a method by its rows; None if no row has a score on a published task.
 
-    Only tasks that the method has run count, with the mean over its seeds; the published scores are means over theirs.
+    Only tasks with a score of the method count. All scores are means over seeds.
     """
     scores: dict[Place, list[float]] = {}
     for row in rows:
@@ -78,5 +79,5 @@ def standing_of(table: pd.DataFrame, method: str) -> Standing:
 
 
 def _place(means: pd.Series, method: str) -> int:
-    """1 and the number of methods with a lower mean rank."""
+    """1 plus the number of methods with a lower mean rank."""
     return 1 + int((means.round(9) < round(float(means[method]), 9)).sum())

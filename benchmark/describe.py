@@ -1,6 +1,4 @@
-"""Say of a class or suite file what the catalogue has of it, and write the catalogue. What a method uploads is recorded
-from a small run.
-"""
+"""Make the entries of the catalogue from classes and suite files. Uploads of a method are recorded in a small run."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ from .suites.suitefile import load_suite, suite_names
 
 @dataclass(frozen=True)
 class Crossing:
-    """One upload: the phase it belongs to, its name, its kind, shapes of one client's values."""
+    """One upload: phase, name, kind, and the shapes of the values of one client."""
 
     phase: str
     name: str
@@ -42,7 +40,7 @@ class Crossing:
 
 
 def crossings(method: Method) -> list[Crossing]:
-    """All that a method's clients upload, in the order of its steps. Inapplicable where it fits no trial."""
+    """The uploads of a method's clients, in the order of its steps. Raises Inapplicable if it fits no trial."""
     trial = fitting(method)[0]
     trial = replace(trial, config=trial.config.model_copy(update={"local_epochs": 1}))
     uploads: dict[tuple[str, str], Crossing] = {}
@@ -63,13 +61,13 @@ def crossings(method: Method) -> list[Crossing]:
 
 
 def _phase(method: Method, simulation: Simulation, step: Step) -> str:
-    """The name of the phase that a step belongs to."""
+    """The name of the phase of a step."""
     names = [p.name for p in method.phases(simulation.config) if any(s.client == step.client for s in p.steps)]
     return names[0] if names else "training"
 
 
 def kinds(method: Method) -> list[str]:
-    """What its clients upload, in the order of KINDS; empty: nothing, or not to be seen."""
+    """The kinds of uploads of a method, in the order of KINDS; empty if there are none, or if it fits no trial."""
     try:
         seen = {upload.kind for upload in crossings(method)}
     except Inapplicable:
@@ -122,17 +120,17 @@ def _first(cls: type) -> str:
 
 
 def _uploads(cls: type[Method]) -> str:
-    """What its clients send to the server, by a dry run; a method from outside may fail in any way."""
+    """The kinds of uploads in words, from a small run; a plug-in's method may fail in any way."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return ", ".join(kinds(cls())) or "nothing"
     except Exception as error:
-        return f"not known ({type(error).__name__}; `fglbench check` says more)"
+        return f"not known ({type(error).__name__}; see `fglbench check`)"
 
 
 def _of_dataset(cls: type[DatasetSpec]) -> dict[str, str]:
-    """Of a dataset, without getting it."""
+    """The facts of a dataset; its data are not loaded."""
     sources = ", ".join(dict.fromkeys(route.kind for route in cls.routes)) or "generated"
     facts = {"task": cls.task, "citation": "", "licence": "", "home": "", "note": "", "sources": sources}
     if about := getattr(cls, "about", None):
@@ -176,13 +174,13 @@ def described_suite(suite: Suite) -> Entry:
 
 
 def _mixed(cell: Cell) -> str:
-    """The backbones of a cell, each with the number of its turns where there are several."""
+    """The backbones of a cell, each with its number if it occurs more than once."""
     turns = Counter(choice.name for choice in cell.backbones)
     return "+".join(f"{name} x{number}" if number > 1 else name for name, number in turns.items())
 
 
 def catalogued() -> tuple[str, str]:
-    """Return the text of the catalogue and of the table of cells, of what the package itself has."""
+    """Return the texts of catalogue.json and cells.json, for the package without plug-ins."""
     entries: dict[str, dict[str, Entry]] = {}
     for kind, registry in REGISTRIES.items():
         classes = {name: registry.cls(name) for name in registry.names()}
@@ -197,7 +195,7 @@ def catalogued() -> tuple[str, str]:
 
 
 def _listed(cells: list[Cell]) -> dict[str, dict[str, dict[str, str]]]:
-    """What ends a run (JSON) -> the line of a cell -> seed -> keys, as `catalogue.listed_cells` reads it."""
+    """Rounds, patience and epochs (JSON) -> names of a cell -> seed -> keys, as `catalogue.listed_cells` reads it."""
     table: dict[str, dict[str, dict[str, str]]] = {}
     for cell in cells:
         seeds = table.setdefault(json.dumps(cell.ends), {}).setdefault(str(cell).rsplit(" seed ", 1)[0], {})
@@ -206,7 +204,7 @@ def _listed(cells: list[Cell]) -> dict[str, dict[str, dict[str, str]]]:
 
 
 def _text(tree: Any, depth: int) -> str:
-    """JSON with a line for each entry at a depth."""
+    """JSON with one line per entry at this depth."""
     if depth == 0:
         return json.dumps(tree, ensure_ascii=False)
     lines = (f"{json.dumps(name)}: {_text(branch, depth - 1)}" for name, branch in tree.items())

@@ -1,4 +1,4 @@
-"""Rows as data frames and tables for a notebook or a paper: curves, figures per client, LaTeX."""
+"""Rows as data frames and tables for a notebook or a paper: curves, values per client, LaTeX."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from .store.places import WRITTEN
 if TYPE_CHECKING:
     import pandas as pd
 
-NAMES = ["suite", "dataset", "partition", "clients", "method", "method_params", "seed", "key"]  # of a run
-METRICS = ("score", "val", "macro_f1")  # fractions, which a table shows in percent
+NAMES = ["suite", "dataset", "partition", "clients", "method", "method_params", "seed", "key"]  # columns of a run
+METRICS = ("score", "val", "macro_f1")  # fractions; shown in percent
 
 
 def curves(rows: pd.DataFrame, results: str | os.PathLike[str] = WRITTEN) -> pd.DataFrame:
-    """Return the curves of runs, one line per run and round: the columns that name the run, `round`, and as far as they
-    were kept `val`, `score`, `upload_bytes` and `download_bytes` (totals so far).
+    """Return the curves of runs, one line per run and round: NAMES, `round`, and the stored curves: `val`, `score`,
+    `upload_bytes` and `download_bytes` (totals up to the round), ...
 
-    rows: of `run` or `load_results`. results: the folder that the rows are in. Runs without curves have no line.
+    rows: from `run` or `load_results`. results: the folder of the rows. Runs without curves have no line. UserError for
+    a missing folder or column.
     """
     return _unfolded(rows, results, "history", "round")
 
 
 def per_client(rows: pd.DataFrame, results: str | os.PathLike[str] = WRITTEN) -> pd.DataFrame:
-    """Return what each client got, one line per run and client: the columns that name the run, `client` (from 0), and
-    `val`, `score` and other figures at the round that counts. Arguments as for `curves`."""
+    """Return the values of each client, one line per run and client: NAMES, `client` (from 0), and `val`, `score` and
+    other metrics at the best round. Arguments and errors as for `curves`."""
     return _unfolded(rows, results, "per_client", "client")
 
 
@@ -38,17 +39,17 @@ def _unfolded(rows: pd.DataFrame, results: str | os.PathLike[str], part: str, in
     _check(rows, NAMES)
     store, frames = Store(folder_argument("results", results)).existing(), []
     for place in rows[NAMES].to_dict("records"):
-        kept = (store.history(place["suite"], place["key"]) or {}).get(part)
-        if not kept:
+        stored = (store.history(place["suite"], place["key"]) or {}).get(part)
+        if not stored:
             continue
-        frame = pd.DataFrame(kept)
+        frame = pd.DataFrame(stored)
         if index not in frame:
             frame.insert(0, index, range(len(frame)))
         frames.append(frame.assign(**place))
     if not frames:
         return pd.DataFrame(columns=[*NAMES, index, "val", "score"])
-    every = pd.concat(frames, ignore_index=True)
-    return every[[*NAMES, index, *(name for name in every if name not in (*NAMES, index))]]
+    table = pd.concat(frames, ignore_index=True)
+    return table[[*NAMES, index, *(name for name in table if name not in (*NAMES, index))]]
 
 
 def to_latex(
@@ -56,9 +57,9 @@ def to_latex(
 ) -> str:
     """Return a LaTeX table (booktabs) of methods by datasets: mean and standard deviation over seeds, in percent.
 
-    rows: of `run` or `load_results`; those with status "ok" count. The best mean of each dataset is bold. metric:
-    score, val or macro_f1. methods: in the order of the table; all by default. Raises UserError where a dataset has
-    several tasks, or a method several settings: choose the rows first.
+    rows: from `run` or `load_results`; only status "ok" counts. The best mean of each dataset is bold. metric: score,
+    val or macro_f1. methods: in the order of the table; all by default. Raises UserError if a dataset has several tasks
+    or a method has several settings: select rows first.
     """
     if metric not in METRICS:
         raise UserError(f"metric is {metric!r}; it is one of {', '.join(METRICS)}")

@@ -1,6 +1,6 @@
-"""What there is and what each thing is: methods, datasets, partitions, splits, backbones and suites.
+"""List and describe methods, datasets, partitions, splits, backbones and suites.
 
-The catalogue has the parts of the package itself; torch and DGL are imported only for what comes from outside.
+The catalogue has the names of the package; torch and DGL are imported only for plug-ins and suite files.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .suites.request import told_untuned
 if TYPE_CHECKING:
     from ..registry import Registry
 
-PLUGINS = f"{__package__}.suites.plugins"  # imported as soon as something comes from outside
+PLUGINS = f"{__package__}.suites.plugins"  # this module is imported if there are plug-ins
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a name. kind: method, dataset, ...; text: what its source says of it; facts: short, by heading;
+    """The description of a name. kind: method, dataset, ... text: its docstring. facts: heading -> short text.
     parameters: with types and defaults."""
 
     kind: str
@@ -49,15 +49,15 @@ class Known:
 
     @classmethod
     def of(cls, kind: str, name: str, entry: Entry) -> Known:
-        """Of an entry of the catalogue."""
+        """The description of an entry of the catalogue."""
         facts = {**entry["facts"], **({"uploads": entry["uploads"]} if kind == "method" else {})}
         return cls(kind, name, entry["text"], facts, [Parameter(*fields) for fields in entry["parameters"]])
 
 
 def look_up(name: str) -> Known:
-    """Return the kind and facts of a name. A suite comes last, where several kinds of things have the name.
+    """Describe a name. If several kinds have the name, the first in the order of KINDS counts; a suite is last.
 
-    Raises UserError where nothing has the name.
+    Raises UserError for an unknown name.
     """
     for kind in KINDS:
         if name in catalogue()[kind]:
@@ -73,15 +73,15 @@ def look_up(name: str) -> Known:
             return Known.of("suite", suite.name, described_suite(suite))
         known = {name: kind for kind, one in reversed(REGISTRIES.items()) for name in (*one.names(), *installed(one))}
         names |= known.keys()
-        if kind := known.get(name, "dataset" if ":" in name else ""):  # datasets made on demand, as tu:NAME
+        if kind := known.get(name, "dataset" if ":" in name else ""):  # a dataset such as tu:NAME is not listed
             return Known.of(kind, name, described(kind, REGISTRIES[kind].cls(name)))
     raise did_you_mean(name, names, "method, dataset, partition, split, backbone or suite")
 
 
 def check_names(wanted: Mapping[str, Iterable[str]]) -> None:
-    """UserError for a name of a kind (method, dataset, partition, ...) that the package does not have.
+    """Raise UserError for an unknown name. wanted: kind (method, dataset, partition, ...) -> names.
 
-    Imports nothing. Where something may come from outside, nothing is checked.
+    Imports nothing. If there may be plug-ins, nothing is checked.
     """
     if _others():
         return
@@ -93,14 +93,14 @@ def check_names(wanted: Mapping[str, Iterable[str]]) -> None:
 
 
 def _others() -> bool:
-    """Return whether there may be things that the package does not have itself."""
+    """Return whether there may be plug-ins."""
     return PLUGINS in sys.modules or any(entry_points(group=f"fglbench.{kind}s") for kind in KINDS)
 
 
 def listed(kind: str) -> tuple[list[Entry], list[str]]:
-    """Return name, summary and, of methods, the family of all of a kind, and what is wrong with plug-ins.
+    """Return (entries, errors of plug-ins). An entry has the name, the summary and, for a method, the family.
 
-    Methods stand by family, those of plug-ins at the end.
+    Methods are sorted by family, those of plug-ins last.
     """
     entries = [{"name": name, **entry} for name, entry in catalogue()[kind].items()]
     troubles: list[str] = []
@@ -119,7 +119,7 @@ def listed(kind: str) -> tuple[list[Entry], list[str]]:
 
 
 def _from_outside(registry: Registry[Any], troubles: list[str]) -> Iterator[Entry]:
-    """Entries of plug-ins; one that cannot be imported is among the troubles."""
+    """Entries of plug-ins; the errors of those that cannot be imported are added to troubles."""
     from .suites.plugins import installed, refused
 
     names = registry.names()
@@ -142,9 +142,9 @@ def _short(cls: type[Any], source: str) -> Entry:
 
 
 def completions(kind: str) -> dict[str, str]:
-    """Return the names of a kind with a few words on each; nothing is imported for those of plug-ins.
+    """Return name -> short description of a kind; plug-ins are not imported.
 
-    kind: as in the catalogue, or "table", those of papers.
+    kind: as in the catalogue, or "table" for tables of papers.
     """
     if kind == "table":
         from ..report.papers import tables
@@ -155,16 +155,14 @@ def completions(kind: str) -> dict[str, str]:
 
 
 DONE, SKIPPED, FAILED = "done", "skipped", "failed"
-STATES = {"ok": DONE, "skipped": SKIPPED}  # of any other status: FAILED
+STATES = {"ok": DONE, "skipped": SKIPPED}  # status -> state; any other status: FAILED
 
 
 @dataclass(frozen=True)
 class Progress:
-    """A suite's cells and the latest rows of its folder.
-
-    rows: of its cells; others: of methods, datasets or settings that it does not have. untuned: lines about cells that
-    are left out until they are tuned.
-    """
+    """The progress of a suite. cells: number of its cells. rows: current rows of its cells. others: rows of methods,
+    datasets or settings that the suite does not have. stale: number of rows of an earlier revision. untuned: messages
+    about cells that are left out until they are tuned."""
 
     suite: str
     cells: int = 0
@@ -174,20 +172,20 @@ class Progress:
     untuned: list[str] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of cells in each state; `stale` are among those done."""
+        """Return state -> number of cells; `stale` cells are also counted as done."""
         number = Counter(STATES.get(row.status, FAILED) for row in self.rows)
         states = {state: number[state] for state in (DONE, FAILED, SKIPPED)}
         todo = {"todo": self.cells - len(self.rows), "stale": self.stale, "others": len(self.others)}
         return {"cells": self.cells, **states, **todo}
 
     def bad(self) -> list[Standing]:
-        """Return the rows that failed, then those skipped, then such rows of others."""
+        """Return failed rows, then skipped rows, then failed and skipped rows of others."""
         failed = [row for row in self.rows if row.status not in STATES]
         skipped = [row for row in self.rows if row.status == SKIPPED]
         return [*failed, *skipped, *(row for row in self.others if row.status != "ok")]
 
     def rising(self) -> Counter[str]:
-        """Return the methods whose scores still rose when the rounds were over, and in how many rows."""
+        """Return method -> number of rows that did not converge (see `schema.cut_off`)."""
         return Counter(row.method for row in self.rows if row.status == "ok" and row.rising)
 
 
@@ -197,11 +195,11 @@ def overview(results: Path, suites: Collection[str] = ()) -> list[Progress]:
     Without names: of the suites that have rows, or of all if there are none, and of folders of other rows (`custom`).
     """
     store = Store(results)
-    known, there = catalogue()["suite"], set(store.suites())
-    shown = list(suites) or [name for name in known if name in there] or ([] if there else list(known))
+    known, with_rows = catalogue()["suite"], set(store.suites())
+    shown = list(suites) or [name for name in known if name in with_rows] or ([] if with_rows else list(known))
     progress = [_progress(store, name) for name in shown]
     if not suites:
-        others = sorted(there - known.keys())
+        others = sorted(with_rows - known.keys())
         progress += [Progress(name, others=store.standing(name)) for name in others]
     return progress
 
@@ -224,7 +222,7 @@ def _progress(store: Store, suite: str) -> Progress:
 
 
 def _version(method: str) -> str:
-    """The version that a row of a method has now."""
+    """The `method_version` of new rows of a method."""
     if method in catalogue()["method"]:
         return str(catalogue()["method"][method]["revision"])
     from ..methods import METHODS

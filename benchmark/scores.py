@@ -1,4 +1,4 @@
-"""Scores of predictions that were made elsewhere, on the clients and test nodes of a suite's cells."""
+"""Score predictions of other code on the clients and test nodes of a suite's cells."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _CACHE = FederationCache()
 
 @dataclass(frozen=True)
 class Scores:
-    """What the suites report of a run, of one set of predictions. Fractions; None where a figure does not exist.
+    """The scores of predictions, as for a run. Fractions; None for a missing value.
 
-    score, val: mean over the clients that have test (validation) nodes. metric: what they are, in words. clients: a
-    line each, with its nodes in both parts and its own figures.
+    score, val: mean over the clients with test (validation) nodes. metric: `score_metric` in words. clients: one line
+    per client: val_nodes, test_nodes, val, score.
     """
 
     score: float | None
@@ -49,10 +49,10 @@ def federation(
     clients: int | None = None,
     split: str | None = None,
 ) -> Federation:
-    """The clients that every method of a suite meets on a dataset with a seed: graphs, features, labels and masks.
+    """The clients of a suite on a dataset with a seed: graphs, features, labels and masks.
 
-    partition, clients and split choose among the suite's, or take their place. Raises UserError for an unknown name,
-    for unavailable data, and where the suite cuts the dataset in several ways and none is chosen.
+    partition, clients, split: select one of the suite, or replace it. Raises UserError for an unknown name, for
+    unavailable data, and if the suite has several partitions of the dataset and none is selected.
     """
     request = Request(
         suites=(text_argument("suite", suite),),
@@ -65,19 +65,18 @@ def federation(
     cells = {cell.federation_key: cell for _, cell in select(request)}
     if len(cells) > 1:
         ways = sorted({f"{cell.partition.name} x{cell.clients} {cell.split.name}" for cell in cells.values()})
-        raise UserError(f"suite {suite!r} cuts {dataset!r} in several ways ({', '.join(ways)}); give partition, "
+        raise UserError(f"suite {suite!r} divides {dataset!r} in several ways ({', '.join(ways)}); give partition, "
                         "clients or split, or another suite")  # fmt: skip
     return _CACHE.get(next(iter(cells.values())))
 
 
 @dataclass(frozen=True)
 class OneClient:
-    """One client's data as plain PyTorch and DGL, for code of one's own.
+    """The data of one client as plain PyTorch and DGL, for other code.
 
-    graph: DGLGraph, both directions of every edge, no self-loops; of a set of graphs all its graphs as one batched
-    graph. feat: (nodes, d) float32. label: int64, one per node (per graph of a set); train_mask, val_mask, test_mask:
-    bool, as long. number: its place among the clients. global_id: the numbers of its nodes (graphs) in the dataset.
-    classes: how many the dataset has.
+    graph: DGLGraph, both directions of every edge, no self-loops; for a set of graphs one batched graph. feat: (nodes,
+    d) float32. label: (nodes,) int64, or (graphs,). train_mask, val_mask, test_mask: bool, the shape of label. number:
+    of the client, from 0. global_id: the ids of its nodes (graphs) in the dataset. classes: number in the dataset.
     """
 
     number: int
@@ -91,7 +90,7 @@ class OneClient:
     classes: int
 
     def to_pyg(self) -> Any:
-        """Return a `torch_geometric.data.Data`. UserError where PyG is not installed."""
+        """Return a `torch_geometric.data.Data`. UserError if PyG is not installed."""
         try:
             from torch_geometric.data import Data
         except ImportError:
@@ -107,16 +106,17 @@ class OneClient:
 
 
 def clients(dataset: str, *, dense: bool = True, **which: Any) -> list[OneClient]:
-    """Return the clients that runs have, as plain data for code of one's own.
+    """Return the clients of runs as plain data for other code.
 
-    which: suite, seed, partition, clients and split, as for `federation`. dense: features as a dense tensor; otherwise
-    as the dataset has them, which for bags of words is sparse CSR. Sets of graphs need a split that gives them labels.
+    which: suite, seed, partition, clients and split, as for `federation`. dense: features as a dense tensor; if not, in
+    the form of the dataset (sparse CSR for bags of words). Sets of graphs need a split with labels. UserError as for
+    `federation`.
     """
-    cut = federation(dataset, **which)
-    if not cut.masks:
+    made = federation(dataset, **which)
+    if not made.masks:
         raise UserError(f"{dataset!r} is clustered without labels in this suite: name one for graph classification")
-    every: list[Any] = [*cut.clients]
-    return [_one_client(number, client, dense, cut.num_classes) for number, client in enumerate(every)]
+    members: list[Any] = [*made.clients]
+    return [_one_client(number, client, dense, made.num_classes) for number, client in enumerate(members)]
 
 
 def _one_client(number: int, client: NodeClient | GraphClient, dense: bool, classes: int) -> OneClient:
@@ -133,29 +133,29 @@ def _one_client(number: int, client: NodeClient | GraphClient, dense: bool, clas
 
 
 def evaluate(predictions: Any, federation: Federation) -> Scores:
-    """Score predictions as the suites score runs: on each client's own test nodes, mean over clients.
+    """Score predictions as the suites score runs: on the test nodes of each client, mean over clients.
 
-    predictions: an array or tensor over the nodes of the whole graph (the graphs of the whole set), (N,) classes or
-    (N, C) a number for each class, of which the largest counts; or a list with such an array for each client, over its
-    own nodes in the order of `federation.clients[k].graph.ndata["global_id"]` (of a set, of `.global_id`). Where ROC
-    AUC is the score, the numbers are needed.
+    predictions: an array or tensor over the nodes of the whole graph (graphs of the whole set): (N,) classes, or (N, C)
+    a number per class, of which the largest counts. Or a list with such an array per client, over its nodes in the
+    order of `federation.clients[k].graph.ndata["global_id"]` (for a set: `.global_id`). ROC AUC and average precision
+    need (N, C).
 
-    Raises UserError for another shape, a class that there is not, a number that is not finite, and sets of graphs that
-    are clustered or whose clients have classes of their own, and every task but classification.
+    Raises UserError for another shape, an unknown class, a number that is not finite, sets of graphs without common
+    classes, and tasks other than classification.
     """
     if not isinstance(federation, Federation):
         raise UserError(f"give the predictions, then what `federation` returned; got {type(federation).__name__}")
     clients = federation.clients
     if federation.task not in ("node", "graph", "graph-classification"):
-        told = f"{federation.whole.name!r} is for {in_words(federation.task)}"
-        raise UserError(f"{told}: score it with `run`, of a suite or a method")
+        task = in_words(federation.task)
+        raise UserError(f"{federation.whole.name!r} is for {task}: score it with `run`, of a suite or a method")
     if federation.task == "graph" or federation.domains:
         raise UserError(f"{federation.whole.name!r} is a set of graphs without common classes: nothing to score")
     nested = isinstance(predictions, list | tuple) and all(hasattr(part, "__len__") for part in predictions)
     whole = not nested or (len(predictions) == len(federation.whole.label) != len(clients))
     if whole:
-        every = _numbers(predictions, len(federation.whole.label), federation, "the whole graph")
-        parts = [every[_ids(client)] for client in clients]
+        checked = _numbers(predictions, len(federation.whole.label), federation, "the whole graph")
+        parts = [checked[_ids(client)] for client in clients]
     else:
         parts = _of_clients(predictions, clients, federation)
     joined = torch.cat(parts)
@@ -193,7 +193,7 @@ def _scores(scored: Scored, metric: str) -> Scores:
 
 
 def _mean(values: torch.Tensor) -> float | None:
-    """Over the clients that have a value, as a run's is."""
+    """Mean over the clients that have a value, as for a run."""
     mean = float(values.nanmean())
     return mean if mean == mean else None
 
@@ -215,7 +215,7 @@ def _of_clients(
 def _numbers(given: Any, rows: int, federation: Federation, where: str) -> torch.Tensor:
     """int64 (rows,) classes or float (rows, C); UserError for anything else."""
     try:
-        given = given.to_numpy(copy=True) if hasattr(given, "to_numpy") else given  # of pandas
+        given = given.to_numpy(copy=True) if hasattr(given, "to_numpy") else given  # pandas
         numbers = torch.as_tensor(given).detach().cpu()
         numbers = numbers.to_dense() if numbers.layout != torch.strided else numbers
     except (TypeError, ValueError, RuntimeError) as error:

@@ -21,16 +21,16 @@ FINAL = ("score", "val", "macro_f1", "best_round", "upload_bytes", "download_byt
 
 
 class Tracker(Observer):
-    """An observer that opens one run of a tracking service for each run of a plan; several may be open at a time.
+    """An observer that opens one run of a tracking service per run of a plan; several may be open at the same time.
 
-    A service defines `open`, `log` and `close`. Runs that another process made (`elsewhere`) are not logged.
+    A subclass defines `open`, `log` and `close`. Runs of other processes (`elsewhere`) are not logged.
     """
 
     def __init__(self) -> None:
         self._open: dict[str, Any] = {}
 
     def open(self, item: Item) -> Any:
-        """Begin a run of the service; what it returns is the first argument of `log` and `close`."""
+        """Begin a run of the service. The result is the first argument of `log` and `close`."""
         raise NotImplementedError
 
     def log(self, run: Any, figures: Mapping[str, float], number: int) -> None:
@@ -38,11 +38,11 @@ class Tracker(Observer):
         raise NotImplementedError
 
     def close(self, run: Any, row: Row | None) -> None:
-        """End a run. row: its row; None if the plan was interrupted before."""
+        """End a run. row: None if the plan was interrupted before."""
         raise NotImplementedError
 
     def started(self, item: Item) -> None:
-        if _place(item) not in self._open:  # a second try of the same cell continues its run
+        if _place(item) not in self._open:  # a second attempt of a cell continues its run
             self._open[_place(item)] = self.open(item)
 
     def round(self, item: Item, number: int, figures: Mapping[str, Any]) -> None:
@@ -86,8 +86,8 @@ class TensorBoard(Tracker):
 
 
 class WandB(Tracker):
-    """One Weights & Biases run each, in `project`. options: further arguments of `wandb.init`, as mode="offline". Needs
-    the extra `wandb`."""
+    """One Weights & Biases run per run, in `project`. options: further arguments of `wandb.init`, such as
+    mode="offline". Needs the extra `wandb`."""
 
     def __init__(self, project: str = "fglbench", **options: Any) -> None:
         super().__init__()
@@ -108,8 +108,8 @@ class WandB(Tracker):
 
 
 class MLflow(Tracker):
-    """One MLflow run each, in `experiment` at `uri` (that of MLFLOW_TRACKING_URI by default). Needs the extra
-    `mlflow`."""
+    """One MLflow run per run, in `experiment` at `uri` (default: MLFLOW_TRACKING_URI). Needs the extra `mlflow`.
+    UserError if the server cannot be used."""
 
     def __init__(self, experiment: str = "fglbench", uri: str | None = None) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class MLflow(Tracker):
 
 
 def _needed(module: str, extra: str) -> Any:
-    """The imported module; UserError with the command that installs it."""
+    """Import a module. UserError with the command that installs it."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -158,7 +158,7 @@ def _name(item: Item) -> str:
 
 
 def _settings(item: Item) -> dict[str, Any]:
-    """What the run is, by name: names of its parts, the method's parameters, what training settings are."""
+    """Name -> value: suite, key, seed, clients, the parts of the cell, parameters of the method, training settings."""
     cell = item.cell
     settings: dict[str, Any] = {"suite": item.suite, "key": cell.key, "seed": cell.seed, "clients": cell.clients}
     settings |= {kind: choice.name for kind, choice in cell.choices()}

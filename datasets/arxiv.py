@@ -1,4 +1,4 @@
-"""ogbn-arxiv through the `ogb` package, and its structure alone: under random features, and under those it yields."""
+"""ogbn-arxiv through the `ogb` package; also its graph with random features, or features computed from the graph."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .spec import AnyNodeSpec
 
 
 def read_ogb(files: Files) -> Content:
-    """Content of ogbn-arxiv, read by ogb from its raw csv.gz files; with no `files`, ogb downloads them first.
+    """Return the content of ogbn-arxiv, read by ogb from its raw csv.gz files; without `files`, ogb downloads them.
 
-    ogb always gets a fresh folder. So it neither asks on the terminal whether to update an old one, nor calls the
-    `torch.load` on pickles of its own that fails under torch >= 2.6 (weights_only) and would run code from them.
-    Raises Unavailable when it cannot download.
+    ogb always gets a new folder. So it does not ask on the terminal whether to update an old one, and it does not load
+    its own pickles, which fails with torch >= 2.6 (weights_only) and would run their code. Raises Unavailable if the
+    download fails.
     """
     with tempfile.TemporaryDirectory(prefix="fglbench-ogb-") as work:
         root = Path(work) / "ogbn_arxiv"
@@ -39,7 +39,7 @@ def read_ogb(files: Files) -> Content:
             (root / "RELEASE_v1.txt").touch()
             return _open_ogb(root)
         timeout = socket.getdefaulttimeout()
-        socket.setdefaulttimeout(30)  # ogb sets none and would wait without end
+        socket.setdefaulttimeout(30)  # ogb sets no timeout
         try:
             return _open_ogb(root)
         except (OSError, RuntimeError) as error:
@@ -64,18 +64,18 @@ def _parts(split: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def read_ogb_structure(files: Files) -> Content:
-    """What `read_ogb` reads, without the features."""
+    """Return the content of `read_ogb` without the features."""
     return {name: array for name, array in read_ogb(files).items() if name != "feat"}
 
 
 def read_structure(files: Files) -> Content:
-    """Content without features from an npz with `edges`, `label`, `train`, `valid`, `test`."""
+    """Return content without features from an npz with `edges`, `label`, `train`, `valid`, `test`."""
     with open_npz(*files.values()) as archive:
         return node_content(archive["edges"], archive["label"], None, _parts(archive))
 
 
 class ArxivStructureSpec(AnyNodeSpec):
-    """The graph under random features."""
+    """The graph with random features."""
 
     synthetic: ClassVar[bool] = True
     width: int = option(128, "number of standard normal features", ge=1)
@@ -89,10 +89,10 @@ class ArxivStructureSpec(AnyNodeSpec):
 
 
 class ArxivStructureFeaturesSpec(AnyNodeSpec):
-    """The graph under features that are computed from it: see `embedding.structural`.
+    """The graph with features that are computed from it: see `structural`.
 
-    Results show a fingerprint over all but the bits of the features, which depend on the machine: the edges, labels and
-    split, the options, and the singular values to 3 decimals, which are the lengths that the columns have as computed.
+    The features depend on the machine in their last bits, so the fingerprint in the results leaves them out. It covers
+    edges, labels, split, options, and the singular values rounded to 3 decimals.
     """
 
     dimension: int = option(128, "number of features, the leading singular vectors", ge=1, le=1024)
@@ -107,19 +107,19 @@ class ArxivStructureFeaturesSpec(AnyNodeSpec):
         return contents.fingerprint(content | {"feat_options": options}, without=("feat",))
 
 
-ITERATIONS = 5  # of the power method; what it leaves undetermined is in the last dimensions
+ITERATIONS = 5  # of the power method; only the last dimensions are not exact after them
 DECIMALS = 3
 
 
 def structural(edges: np.ndarray, nodes: int, dimension: int, seed: int) -> Content:
-    """A spectral embedding: the leading singular vectors of the adjacency matrix times their values, by scikit-learn's
-    randomised `TruncatedSVD` (Halko et al., SIAM Review 2011) in float64; then each column as its standard score.
+    """Return a spectral embedding: the leading singular vectors of the adjacency matrix times their singular values, by
+    scikit-learn's randomised `TruncatedSVD` (Halko et al., SIAM Review 2011) in float64, each column standardised.
 
-    edges: int64 (M, 2), each once. "feat": float32 (nodes, dimension). "feat_values": the singular values, descending,
-    to 3 decimals. The sign of each column is that of its largest entry (scikit-learn's svd_flip). The last bits of
-    `feat` depend on the linear algebra of the machine, the rounded values do not.
+    edges: int64 (M, 2), each once. Returns "feat", float32 (nodes, dimension), and "feat_values", the singular values,
+    descending, rounded to 3 decimals. scikit-learn's svd_flip fixes the sign of each column. The last bits of "feat"
+    depend on the machine's linear algebra, the rounded values do not.
     """
-    from sklearn.decomposition import TruncatedSVD  # a second and more to import: only where it is needed
+    from sklearn.decomposition import TruncatedSVD  # the import takes more than a second
 
     svd = TruncatedSVD(dimension, algorithm="randomized", n_iter=ITERATIONS, random_state=seed)
     links = sp.csr_matrix((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(nodes, nodes))
@@ -130,7 +130,7 @@ def structural(edges: np.ndarray, nodes: int, dimension: int, seed: int) -> Cont
 
 
 def cached(dataset: str, edges: np.ndarray, nodes: int, dimension: int, seed: int) -> Content:
-    """`structural`, computed once a cache."""
+    """Return `structural(...)` from the cache; compute and store it if it is not there."""
     path = cache_file(f"{dataset}-{dimension}-{seed}")
     with exclusive(path) as writable:
         if path.is_file():

@@ -1,4 +1,4 @@
-"""From a dataset, a partition and a split to a `Federation`, once each of them is what every method may rely on."""
+"""Build a `Federation` from a dataset, a partition and a split, and check all three."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .splits import SplitResult, SplitSpec
 
 
 def derive(seed: int, purpose: str) -> int:
-    """A 32-bit seed for one purpose ("partition", "split", …) of a cell with seed `seed` >= 0.
+    """Return a 32-bit seed for one purpose ("partition", "split", …) of a run with this seed (>= 0).
 
     numpy.random.SeedSequence([seed, first 4 bytes of sha256(purpose)]): streams of different purposes are independent,
-    and neither the method nor the order of calls enters. Raises UserError for a negative seed.
+    and do not depend on the method or the order of calls. Raises UserError for a negative seed.
     """
     if seed < 0:
         raise UserError(f"a seed is a whole number of at least 0, got {seed}")
@@ -30,12 +30,12 @@ def derive(seed: int, purpose: str) -> int:
 
 
 def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, clients: int, seed: int) -> Federation:
-    """Cut `data` into `clients` clients.
+    """Divide `data` among `clients` clients.
 
-    Partition and split get `derive(seed, "partition")` and `derive(seed, "split")`, so every method of a cell with this
-    seed meets the same clients and masks. A client without training (or validation, or test) nodes is kept, with an
-    empty mask, and the federation's notes name it. Raises UserError as partition and split do, and if their parts and
-    roles are not sound.
+    Partition and split get `derive(seed, "partition")` and `derive(seed, "split")`, so all methods get the same clients
+    and masks for the same seed. A client without training (or validation, or test) nodes is kept with an empty mask,
+    and the federation's notes name it. Raises the UserErrors of partition and split, and UserError if their parts or
+    roles are not valid.
     """
     data = split.choose(data, seed)
     parts = partition(data, clients, derive(seed, "partition"))
@@ -45,16 +45,16 @@ def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, cli
     roles = split(data, parts, derive(seed, "split"))
     if problem := roles_problem(roles, parts, data):
         raise UserError(f"split {split.name!r} on {data.name!r}: {problem}")
-    held: Sequence[NodeClient] | Sequence[GraphClient]
+    members: Sequence[NodeClient] | Sequence[GraphClient]
     masks = roles.clients
-    if (rows_of_clients := split.clients(data, parts, derive(seed, "split"))) is not None:
-        held, masks = rows_of_clients, [client.masks for client in rows_of_clients]
+    if (rows_clients := split.clients(data, parts, derive(seed, "split"))) is not None:
+        members, masks = rows_clients, [client.masks for client in rows_clients]
     elif isinstance(data, NodeData):
-        cut = replace(data, graph=data.graph.formats(["coo", "csr", "csc"]))  # of which what a cut makes ends with it
+        copy = replace(data, graph=data.graph.formats(["coo", "csr", "csc"]))  # formats made for subgraphs end with it
         feats = Rows(data.feat).each(parts)
-        held = [node_client(cut, *client) for client in zip(feats, parts, roles.clients, strict=True)]
+        members = [node_client(copy, *client) for client in zip(feats, parts, roles.clients, strict=True)]
     else:
-        held = [
+        members = [
             GraphClient(
                 [data.graphs[i] for i in ids], data.truth[ids], torch.from_numpy(ids), masks, _classes(data, ids)
             )
@@ -62,9 +62,9 @@ def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, cli
         ]
     return Federation(
         whole=data,
-        clients=held,
+        clients=members,
         masks=roles.whole,
-        partition_hash=_hash(parts, roles, held),
+        partition_hash=_hash(parts, roles, members),
         seed=seed,
         notes=_notes(masks, split.unit or data.task),
         goal=split.goal,
@@ -73,7 +73,7 @@ def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, cli
 
 
 def _classes(data: GraphSetData, ids: np.ndarray) -> int:
-    """How many classes a client's labels have where the sets have spaces of their own. UserError where it has two."""
+    """Return the number of classes of a client of a `domains:` dataset, else 0. UserError if it mixes two sets."""
     if data.owner is None or not data.spaces:
         return 0
     owners = np.unique(data.owner.numpy()[ids])
@@ -84,7 +84,7 @@ def _classes(data: GraphSetData, ids: np.ndarray) -> int:
 
 
 def node_client(data: NodeData, feat: torch.Tensor, ids: np.ndarray, masks: dict[str, torch.Tensor]) -> NodeClient:
-    """What the client of some nodes holds. feat: their rows (n, d); ids: int64 (n,); masks: bool (n,) by part."""
+    """Return the client of some nodes. feat: their rows (n, d); ids: int64 (n,); masks: bool (n,) by part."""
     nodes = torch.from_numpy(ids)
     graph = dgl.node_subgraph(data.graph, nodes, store_ids=False)
     graph.ndata["label"] = data.truth[nodes]
@@ -94,13 +94,13 @@ def node_client(data: NodeData, feat: torch.Tensor, ids: np.ndarray, masks: dict
     return NodeClient(graph, feat)
 
 
-def _hash(parts: Sequence[np.ndarray], roles: SplitResult, held: Sequence[NodeClient] | Sequence[GraphClient]) -> str:
+def _hash(parts: Sequence[np.ndarray], roles: SplitResult, clients: Sequence[NodeClient | GraphClient]) -> str:
     digest = hashlib.sha256()
     for ids in parts:
         digest.update(f"{len(ids)};".encode())
         digest.update(ids.astype("<i8").tobytes())
     digest.update(roles.role.tobytes())
-    for client in held:
+    for client in clients:
         if isinstance(client, RowsClient):
             for values in client.said():
                 digest.update(values.numpy().astype("<i8").tobytes())
@@ -108,28 +108,28 @@ def _hash(parts: Sequence[np.ndarray], roles: SplitResult, held: Sequence[NodeCl
 
 
 def _notes(clients: Sequence[dict[str, torch.Tensor]], unit: str) -> tuple[str, ...]:
-    """clients: the masks of each. unit: what is split, node, graph or edge."""
+    """Return a note for each part that clients lack. clients: masks per client. unit: node, graph or edge."""
     notes = []
-    for part, what in (("train", "training"), ("val", "validation"), ("test", "test")):
+    for part, adjective in (("train", "training"), ("val", "validation"), ("test", "test")):
         without = [str(client) for client, masks in enumerate(clients) if masks and not masks[part].any()]
         if without:
             subject = f"client {without[0]} has" if len(without) == 1 else f"clients {', '.join(without)} have"
-            notes.append(f"{subject} no {what} {unit}")
+            notes.append(f"{subject} no {adjective} {unit}")
     return tuple(notes)
 
 
 def check_data(data: Data) -> Data:
-    """Return the data. Raises UserError (one line: what is wrong, the first place, the fix) if they are not sound.
+    """Return the data. Raises UserError (one line: the problem, the first place, the fix) if they are not valid.
 
     Graphs have both directions of every edge, no loop and no edge twice; features are finite float32, one row per node;
     labels are int64 and below the number of classes, -1 for a node without label.
     """
     if isinstance(data, NodeData):
-        problem = _of_graph(data.graph) or _of_features(data.feat, data.graph.num_nodes())
+        problem = _graph_problem(data.graph) or _features_problem(data.feat, data.graph.num_nodes())
     else:
-        problem = _of_graphs(data.graphs)
+        problem = _graphs_problem(data.graphs)
     count = data.graph.num_nodes() if isinstance(data, NodeData) else len(data.graphs)
-    problem = problem or _of_labels(
+    problem = problem or _labels_problem(
         data.label, count, data.num_classes, -1 if isinstance(data, NodeData) else 0, 2 if data.target is None else 1
     )
     if data.target is not None and (data.target.dtype != torch.float32 or data.target.shape[:-1] != (count,)):
@@ -139,7 +139,7 @@ def check_data(data: Data) -> Data:
     return data
 
 
-def _of_graphs(graphs: list[dgl.DGLGraph]) -> str:
+def _graphs_problem(graphs: list[dgl.DGLGraph]) -> str:
     empty = [number for number, graph in enumerate(graphs) if not graph.num_nodes()]
     if not graphs or empty:
         return f"graph {empty[0]} has no node; leave it out" if empty else "has no graphs"
@@ -147,10 +147,10 @@ def _of_graphs(graphs: list[dgl.DGLGraph]) -> str:
     if len(widths) > 1:
         return f"features of graphs have the shapes {sorted(widths)}; give all the same width"
     batch = dgl.batch(graphs)
-    return _of_graph(batch) or _of_features(batch.ndata["feat"], batch.num_nodes())
+    return _graph_problem(batch) or _features_problem(batch.ndata["feat"], batch.num_nodes())
 
 
-def _of_graph(graph: dgl.DGLGraph) -> str:
+def _graph_problem(graph: dgl.DGLGraph) -> str:
     source, target = graph.edges()
     if (source == target).any():
         return f"node {int(source[source == target][0])} has a self-loop; leave loops out, models add their own"
@@ -163,20 +163,20 @@ def _of_graph(graph: dgl.DGLGraph) -> str:
     return "" if same else "an edge lacks its other direction; give both"
 
 
-def _of_features(feat: torch.Tensor, rows: int) -> str:
+def _features_problem(feat: torch.Tensor, rows: int) -> str:
     sparse = feat.layout == torch.sparse_csr
     values = feat.values() if sparse else feat
     if feat.dim() != 2 or feat.shape[0] != rows or values.dtype != torch.float32:
         return f"features are {feat.dtype} {tuple(feat.shape)}; give float32 ({rows}, d)"
-    wild = ~torch.isfinite(values)
-    if not wild.any():
+    wrong = ~torch.isfinite(values)
+    if not wrong.any():
         return ""
-    place = int(wild.nonzero()[0, 0])
+    place = int(wrong.nonzero()[0, 0])
     node = int(torch.searchsorted(feat.crow_indices(), place, right=True)) - 1 if sparse else place
-    return f"features of node {node} are not finite (nan or infinite), {int(wild.sum())} values in all; mend the data"
+    return f"features of node {node} are not finite (nan or infinite), {int(wrong.sum())} values in all; mend the data"
 
 
-def _of_labels(label: torch.Tensor, count: int, classes: int, lowest: int, fewest: int) -> str:
+def _labels_problem(label: torch.Tensor, count: int, classes: int, lowest: int, fewest: int) -> str:
     if label.dtype != torch.int64 or tuple(label.shape) != (count,):
         return f"labels are {label.dtype} {tuple(label.shape)}; give int64 ({count},)"
     least, most = (int(label.min()), int(label.max())) if count else (0, -1)
@@ -185,11 +185,11 @@ def _of_labels(label: torch.Tensor, count: int, classes: int, lowest: int, fewes
     return ""
 
 
-# -- partitions and splits: each function returns one line about the first thing that is wrong, or "" ---------------
+# -- partitions and splits: each function returns one line about the first problem, or "" -----------------------------
 
 
 def ids_problem(parts: Sequence[np.ndarray], clients: int, data: Data) -> str:
-    """As many parts as clients, each sorted int64 ids of nodes (graphs) that exist, at least one, none twice."""
+    """Check that each client has one part: sorted int64 ids of existing nodes (graphs), at least one, none twice."""
     total = len(data.label)
     if not isinstance(parts, Sequence):
         return f"the parts are {type(parts).__name__}; give a list with the ids of each client"
@@ -213,7 +213,7 @@ def ids_problem(parts: Sequence[np.ndarray], clients: int, data: Data) -> str:
 
 
 def cover_problem(parts: Sequence[np.ndarray], data: Data, overlapping: bool) -> str:
-    """Each node (graph) is in one part, or in any number of parts if overlapping."""
+    """Check that each node (graph) is in exactly one part; overlapping parts may have any nodes."""
     total = len(data.label)
     times = np.bincount(np.concatenate(parts), minlength=total)
     lost, shared = np.flatnonzero(times == 0), np.flatnonzero(times > 1)
@@ -225,13 +225,13 @@ def cover_problem(parts: Sequence[np.ndarray], data: Data, overlapping: bool) ->
 
 
 def roles_problem(result: SplitResult, parts: Sequence[np.ndarray], data: Data) -> str:
-    """Roles are int8 (N,), -1 to 2, -1 without a label; masks of the whole and of each client say the same."""
+    """Check that roles are int8 (N,), -1 to 2, -1 without a label, and agree with all masks."""
     role, total = result.role, len(data.label)
     if role.shape != (total,) or role.dtype != np.int8 or not np.isin(role, (-1, 0, 1, 2)).all():
         return f"roles are {role.dtype} {role.shape}; give -1 to 2 in int8 ({total},)"
-    bare = np.flatnonzero((role >= 0) & (data.label.numpy() < 0))
-    if len(bare):
-        count = f"{len(bare)} {data.task}s without a label have a role, the first is {bare[0]}"
+    unlabelled = np.flatnonzero((role >= 0) & (data.label.numpy() < 0))
+    if len(unlabelled):
+        count = f"{len(unlabelled)} {data.task}s without a label have a role, the first is {unlabelled[0]}"
         return f"{count}; leave them out of the split, or label them"
     if len(result.clients) != len(parts):
         return f"masks of {len(result.clients)} clients for {len(parts)}; give one set of masks per client"
@@ -241,7 +241,6 @@ def roles_problem(result: SplitResult, parts: Sequence[np.ndarray], data: Data) 
         if not torch.equal(given, wanted):
             return f"the {name} mask is not that of the roles; make masks from roles"
         for client, (ids, masks) in enumerate(zip(parts, result.clients, strict=True)):
-            mine = masks.get(name, torch.zeros(len(ids), dtype=torch.bool))
-            if not torch.equal(mine, wanted[ids]):
+            if not torch.equal(masks.get(name, torch.zeros(len(ids), dtype=torch.bool)), wanted[ids]):
                 return f"client {client} has another {name} mask than the roles of its ids; make masks from roles"
     return ""

@@ -1,19 +1,19 @@
-"""What a dataset is before any option touches it: plain arrays in canonical form, their fingerprint, and the npz cache.
+"""The canonical content of a dataset, before any option is applied: plain arrays, their fingerprint, the npz cache.
 
 A `Content` is a dictionary of arrays. Node datasets have
 
     edges         int64 (M, 2), u < v, sorted, no duplicates: the undirected graph without loops
     label         int64 (N,), -1 = no label
     feat          float32 (N, d), or in CSR form: feat_indptr, feat_indices (int32), feat_data (float32), feat_shape
-    split_train, split_val, split_test   int64 node ids, sorted, where the dataset comes with a split
-    roles         int8 (S, N), where it comes with S of them: 0 train, 1 val, 2 test, -1 none
-    client        int64 (N,), the client of each node, where it comes with clients
-    views         int64 (N,), how often each user of Twitch was watched
-    target        float32 (N, T), numbers that are predicted instead of labels, nan = none
+    split_train, split_val, split_test   int64 node ids, sorted, if the dataset has a published split
+    roles         int8 (S, N), if it has S published splits: 0 train, 1 val, 2 test, -1 none
+    client        int64 (N,), the client of each node, if the dataset defines clients
+    views         int64 (N,), the views of each Twitch user
+    target        float32 (N, T), numbers to predict instead of labels, nan = none
 
 and graph sets have `edges` over the nodes of all graphs, `graph` (int64, the graph of each node, ascending), `label`
-(one a graph) and, where the dataset has them, `node_label` (int64), `node_attr` (float32, (nodes, a)), `target` (one a
-graph), `scaffold` (int64, of each molecule) and `edge_label` (uint8, (M, b), of each line of `edges`).
+(one per graph) and optionally `node_label` (int64), `node_attr` (float32, (nodes, a)), `target` (one row per graph),
+`scaffold` (int64, of each molecule) and `edge_label` (uint8, (M, b), of each row of `edges`).
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
 
 
 def read_csv(path: Path, **options: Any) -> pd.DataFrame:
-    """A table in a text file; options: those of pandas."""
-    import pandas  # half a second to import: only where it is needed
+    """Return the table in a text file. options: of `pandas.read_csv`."""
+    import pandas  # the import takes half a second
 
     table: pd.DataFrame = pandas.read_csv(path, **options)
     return table
 
 
 class Unsound(ValueError):
-    """Arrays that are no dataset; the message says which array, what is wrong, and the fix."""
+    """The arrays are no valid dataset. The message gives the array, the problem and the fix."""
 
 
 def fingerprint(content: Content, without: Iterable[str] = ()) -> str:
-    """sha256 (hex) over names, dtypes, shapes and little-endian bytes of all arrays but those named in `without`.
+    """Return the sha256 (hex) over names, dtypes, shapes and little-endian bytes of all arrays except `without`.
 
-    `edge_label` is never part of it: molecules had their fingerprints before they had bonds.
+    `edge_label` is never included, because the fingerprints of molecules are older than their bonds.
     """
     digest = hashlib.sha256()
     for name in sorted(set(content) - {*without, "edge_label"}):
@@ -63,14 +63,14 @@ def fingerprint(content: Content, without: Iterable[str] = ()) -> str:
 
 
 def undirected(edges: np.ndarray, num_nodes: int) -> np.ndarray:
-    """The pairs of `edges` (whole numbers, (M, 2)) as an undirected simple graph: u < v, sorted, int64.
+    """Return `edges` (whole numbers, (M, 2)) as an undirected simple graph: int64 pairs u < v, sorted.
 
     Raises Unsound for another shape, fractions, and a node outside [0, num_nodes).
     """
     given = np.asarray(edges)
     if given.size and (given.ndim != 2 or given.shape[1] != 2):
-        turned = "; transpose it" if given.ndim == 2 and given.shape[0] == 2 else ""
-        raise Unsound(f"edges has shape {given.shape}; give one row per edge, (M, 2){turned}")
+        hint = "; transpose it" if given.ndim == 2 and given.shape[0] == 2 else ""
+        raise Unsound(f"edges has shape {given.shape}; give one row per edge, (M, 2){hint}")
     whole = given.dtype.kind in "iu" or (given.dtype.kind == "f" and (given == np.rint(given)).all())
     if given.size and not whole:
         raise Unsound(f"edges is {given.dtype}; give whole numbers")
@@ -80,13 +80,13 @@ def undirected(edges: np.ndarray, num_nodes: int) -> np.ndarray:
         raise Unsound(f"an edge names node {wrong} of {num_nodes}; name nodes from 0 to {num_nodes - 1}")
     one, other = pairs.T
     keys = (np.minimum(one, other) * num_nodes + np.maximum(one, other))[one != other]
-    keys.sort()  # np.unique hashes first, which takes ten times as long for millions of keys
+    keys.sort()  # np.unique takes ten times as long for millions of keys
     new = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
     return unpacked(keys[new], num_nodes)
 
 
 def unpacked(keys: np.ndarray, num_nodes: int) -> np.ndarray:
-    """(M, 2) the pairs whose keys are first * num_nodes + second."""
+    """Return the pairs (M, 2) of keys first * num_nodes + second."""
     pairs = np.empty((len(keys), 2), dtype=np.int64)
     np.floor_divide(keys, max(num_nodes, 1), out=pairs[:, 0])
     np.subtract(keys, pairs[:, 0] * num_nodes, out=pairs[:, 1])
@@ -99,7 +99,7 @@ def node_content(
     feat: np.ndarray | sp.spmatrix | None,
     split: dict[str, np.ndarray] | None = None,
 ) -> Content:
-    """Canonical content of a node dataset. A sparse `feat` is stored as CSR without explicit zeros, sorted indices.
+    """Return the canonical content of a node dataset. A sparse `feat` is stored as CSR, indices sorted, no zeros.
 
     Raises Unsound for arrays that do not fit together.
     """
@@ -130,7 +130,7 @@ def node_content(
 
 
 def _check_split(split: Mapping[str, np.ndarray], rows: int) -> None:
-    """Unsound for masks in the place of ids, an id outside [0, rows), and a node in two parts or twice in one."""
+    """Raise Unsound for masks instead of ids, an id outside [0, rows), and a node in two parts or twice in one."""
     times = np.zeros(rows, dtype=np.int64)
     for part, given in split.items():
         ids = np.asarray(given)
@@ -145,14 +145,14 @@ def _check_split(split: Mapping[str, np.ndarray], rows: int) -> None:
 
 
 def features(content: Content) -> np.ndarray | sp.csr_matrix:
-    """The features of a node dataset's content: float32 (N, d), dense or CSR as stored."""
+    """Return the features of a node dataset's content: float32 (N, d), dense or CSR as stored."""
     return content["feat"] if "feat" in content else csr(content, "feat")
 
 
 def csr(arrays: Mapping[str, np.ndarray], name: str) -> sp.csr_matrix:
-    """The matrix whose parts are the arrays `NAME_{data,indices,indptr,shape}`.
+    """Return the matrix of the arrays `NAME_{data,indices,indptr,shape}`.
 
-    Raises Unsound for parts that are no CSR matrix, which SciPy itself does not notice; KeyError for a missing one.
+    Raises Unsound if they are no valid CSR matrix, which SciPy does not check, and KeyError if one is missing.
     """
     data, indices, indptr, shape = (np.asarray(arrays[f"{name}_{part}"]) for part in CSR_PARTS)
     _check_csr(name, data, indices, indptr, shape)
@@ -160,7 +160,7 @@ def csr(arrays: Mapping[str, np.ndarray], name: str) -> sp.csr_matrix:
 
 
 def checked_csr(matrix: sp.spmatrix, name: str) -> sp.spmatrix:
-    """Return a sparse matrix from outside; Unsound where its CSR parts are none."""
+    """Return a sparse matrix. Raises Unsound if it is in CSR form and not valid."""
     if matrix.format == "csr":
         _check_csr(name, matrix.data, matrix.indices, matrix.indptr, np.array(matrix.shape))
     return matrix
@@ -173,8 +173,8 @@ CSR_PARTS = ("data", "indices", "indptr", "shape")
 def _check_csr(name: str, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: np.ndarray) -> None:
     for part, array, kinds in zip(CSR_PARTS, (data, indices, indptr, shape), ("fiub", "iu", "iu", "iu"), strict=True):
         if array.ndim != 1 or array.dtype.kind not in kinds:
-            what = "numbers" if part == "data" else "whole numbers"
-            raise Unsound(f"{name}_{part} is {array.dtype} {array.shape}; give {what} in one dimension")
+            wanted = "numbers" if part == "data" else "whole numbers"
+            raise Unsound(f"{name}_{part} is {array.dtype} {array.shape}; give {wanted} in one dimension")
     if len(shape) != 2 or shape.min() < 0:
         raise Unsound(f"{name}_shape is {shape.tolist()}; give (rows, columns)")
     rows, columns = shape.tolist()
@@ -192,7 +192,7 @@ def _check_csr(name: str, data: np.ndarray, indices: np.ndarray, indptr: np.ndar
 
 
 def largest_component(content: Content) -> Content:
-    """Content of the largest connected component, nodes in their old order (the first of equals, by least node)."""
+    """Return the content of the largest connected component (of equal ones, the first), nodes in the same order."""
     num_nodes = len(content["label"])
     edges = content["edges"]
     links = sp.csr_matrix((np.ones(len(edges), dtype=np.int8), (edges[:, 0], edges[:, 1])), shape=(num_nodes,) * 2)
@@ -209,19 +209,19 @@ def largest_component(content: Content) -> Content:
 
 
 def write(content: Content, path: Path) -> None:
-    """Write an npz in one step: a reader sees the whole file or none. Raises OSError where that is impossible."""
+    """Write an npz atomically: readers see the whole file or none. Raises OSError."""
     with replacing(path) as file:
         np.savez_compressed(file, **content)  # type: ignore[arg-type]
 
 
 def open_npz(path: Path) -> NpzFile:
-    """An npz whose members are never unpickled. Raises ValueError for a file cut short, OSError for none."""
+    """Open an npz without unpickling. Raises ValueError for a truncated file, OSError for a missing one."""
     if path.is_file() and not zipfile.is_zipfile(path):
         raise ValueError("not a whole npz file")
     return cast(NpzFile, np.load(path, allow_pickle=False))
 
 
 def read(path: Path) -> Content:
-    """Read what `write` wrote. Raises OSError, ValueError or zipfile.BadZipFile for a damaged file."""
+    """Read a file of `write`. Raises OSError, ValueError or zipfile.BadZipFile for a damaged file."""
     with open_npz(path) as archive:
         return {name: archive[name] for name in archive.files}

@@ -1,13 +1,12 @@
 """Conditions that make a node dataset harder: noise and gaps in features, edges and training labels.
 
 OpenFGL has six such modes (Li et al., PVLDB 2025, arXiv 2408.16288: noise and sparsity of features, edges and labels).
-Here a condition has a strength of at least 0, and 0 is the data as they are, to the bit. It is laid on the federation
-as it was cut, so that clients, splits and partition hashes are those of the plain cell. Features and edges change
-everywhere, for training, validation and testing, labels of training nodes only: those that validate and test are never
-touched.
+Here a condition has a strength of at least 0; at 0 the data are bitwise identical. Conditions are applied after the
+partition, so clients, splits and partition hashes are those of the run without conditions. Features and edges change
+for training, validation and test; labels change for training nodes only.
 
-What is drawn has a stream of its own for each (seed, condition, client), and does not depend on the strength: of one
-seed, a stronger condition has all that a weaker one has, and more.
+Each (seed, condition, client) has a separate random stream that does not depend on the strength: with the same seed, a
+stronger condition includes all changes of a weaker one.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ BLOCK = 4096  # random pairs drawn at a time
 
 
 class Stress(Spec):
-    """The strength of each condition; 0 is none."""
+    """The strength of each condition; 0: the condition is absent."""
 
     feature_noise: float = option(
         0.0, "Gaussian noise on all features: its length, in units of a node's mean (RMS) length", ge=0, later=True
@@ -38,56 +37,53 @@ class Stress(Spec):
     missing_features: float = option(
         0.0, "share of the non-zero features of each client's nodes that are set to 0", ge=0, le=1, later=True
     )
-    edge_noise: float = option(
-        0.0, "random edges that each client gets besides, as a share of the edges that it has", ge=0, later=True
-    )
-    dropped_edges: float = option(0.0, "share of each client's edges that it loses", ge=0, le=1, later=True)
+    edge_noise: float = option(0.0, "random edges added to each client, as a share of its edges", ge=0, later=True)
+    dropped_edges: float = option(0.0, "share of each client's edges that are removed", ge=0, le=1, later=True)
     label_noise: float = option(
-        0.0, "share of each client's training nodes whose label is another class at random", ge=0, le=1, later=True
+        0.0, "share of each client's training nodes that get a random wrong label", ge=0, le=1, later=True
     )
     missing_labels: float = option(
-        0.0, "share of each client's training nodes that no longer train; one always does", ge=0, lt=1, later=True
+        0.0, "share of each client's training nodes that lose their label, except one", ge=0, lt=1, later=True
     )
 
 
 def stressed(federation: Federation, conditions: Stress) -> Federation:
-    """The federation under conditions; itself where all strengths are 0.
+    """Return the federation with the conditions applied, or the same federation if all strengths are 0.
 
-    The seed is the federation's. What nodes, features, edges or labels several clients share is changed once, by the
-    first of them. Raises UserError for sets of graphs, for which no condition is defined.
+    The seed is that of the federation. Nodes, features, edges and labels that several clients share change once, by the
+    draws of the first of these clients. Raises UserError for tasks other than node classification.
     """
     wanted = [name for name in Stress.model_fields if getattr(conditions, name)]
     if not wanted:
         return federation
     whole = federation.whole
     if not isinstance(whole, NodeData) or federation.task != "node":
-        what = "is for another task" if isinstance(whole, NodeData) else "is a set of graphs"
-        raise UserError(f"{', '.join(wanted)}: conditions are for node classification, and {whole.name!r} {what}")
-    owners = [client for client in federation.clients if isinstance(client, NodeClient)]
-    held = [client.graph.ndata["global_id"].numpy() for client in owners]
-    trains = federation.masks["train"].numpy()
-    gone = _picked(_of(held, trains), len(trains), conditions.missing_labels, federation.seed, "missing labels", 1)
-    hard = replace(
+        reason = "is for another task" if isinstance(whole, NodeData) else "is a set of graphs"
+        raise UserError(f"{', '.join(wanted)}: conditions are for node classification, and {whole.name!r} {reason}")
+    members = [client for client in federation.clients if isinstance(client, NodeClient)]
+    parts = [client.graph.ndata["global_id"].numpy() for client in members]
+    train = federation.masks["train"].numpy()
+    missing = _draw(_within(parts, train), len(train), conditions.missing_labels, federation.seed, "missing labels", 1)
+    changed = replace(
         whole,
-        feat=_features(whole.feat, held, conditions, federation.seed),
-        graph=_graph(whole, held, conditions, federation.seed),
-        label=_labels(whole, held, trains & ~gone, conditions.label_noise, federation.seed),
+        feat=_features(whole.feat, parts, conditions, federation.seed),
+        graph=_graph(whole, parts, conditions, federation.seed),
+        label=_labels(whole, parts, train & ~missing, conditions.label_noise, federation.seed),
     )
-    left, clients = torch.from_numpy(~gone), []
-    for ids, client, feat in zip(held, owners, Rows(hard.feat).each(held), strict=True):
+    kept, clients = torch.from_numpy(~missing), []
+    for ids, client, feat in zip(parts, members, Rows(changed.feat).each(parts), strict=True):
         masks = {part: client.graph.ndata[f"{part}_mask"] for part in federation.masks}
-        masks["train"] = masks["train"] & left[torch.from_numpy(ids)]
-        clients.append(node_client(hard, feat, ids, masks))
-    return replace(
-        federation, whole=hard, clients=clients, masks={**federation.masks, "train": federation.masks["train"] & left}
-    )
+        masks["train"] = masks["train"] & kept[torch.from_numpy(ids)]
+        clients.append(node_client(changed, feat, ids, masks))
+    masks = {**federation.masks, "train": federation.masks["train"] & kept}
+    return replace(federation, whole=changed, clients=clients, masks=masks)
 
 
 def reversed_labels(federation: Federation, hostile: Collection[int]) -> Federation:
-    """Return the federation in which some clients train on reversed labels: class c becomes C - 1 - c.
+    """Return the federation in which the `hostile` clients train on reversed labels: class c becomes C - 1 - c.
 
-    Only labels of training nodes (or graphs) change, and only those that these clients hold: what two clients share is
-    wrong at the hostile one alone. The federation itself if no client is hostile.
+    Only training labels at these clients change; a node that another client also holds keeps its label there. Returns
+    the same federation if no client is hostile.
     """
     if not hostile:
         return federation
@@ -100,56 +96,54 @@ def reversed_labels(federation: Federation, hostile: Collection[int]) -> Federat
 def _reversed(client: NodeClient | GraphClient, classes: int) -> NodeClient | GraphClient:
     if isinstance(client, NodeClient) and not isinstance(client, RowsClient):
         graph = client.graph.local_var()
-        label, trains = graph.ndata["label"], graph.ndata["train_mask"].bool()
-        graph.ndata["label"] = torch.where(trains, classes - 1 - label, label)
+        label = graph.ndata["label"]
+        graph.ndata["label"] = torch.where(graph.ndata["train_mask"].bool(), classes - 1 - label, label)
         return replace(client, graph=graph)
     if not client.masks:
         raise UserError("label_flip needs labels to train on, and sets of graphs are clustered without labels")
     return replace(client, label=torch.where(client.masks["train"].bool(), classes - 1 - client.label, client.label))
 
 
-def _picked(
-    parts: Sequence[np.ndarray], total: int, share: float, seed: int, purpose: str, spare: int = 0
-) -> np.ndarray:
-    """Bool (total,): of the n items of each part round(share n), the first ones of an order of the part's own.
+def _draw(parts: Sequence[np.ndarray], total: int, share: float, seed: int, purpose: str, spare: int = 0) -> np.ndarray:
+    """Return bool (total,): of the n items of each part, the first round(share n) in a random order of that part.
 
-    What an earlier part decided stays, and counts. spare: at least this number of each part is left.
+    Items that an earlier part has keep its decision, and count. spare: items per part that are never drawn.
     """
-    picked, decided = np.zeros(total, dtype=bool), np.zeros(total, dtype=bool)
+    drawn, decided = np.zeros(total, dtype=bool), np.zeros(total, dtype=bool)
     for client, part in enumerate(parts if share else ()):
         order = np.random.default_rng(derive(seed, f"{purpose} {client}")).permutation(part)
         free = order[~decided[order]]
-        wanted = min(round(share * len(part)), len(part) - spare) - int(picked[part].sum())
-        picked[free[: max(wanted, 0)]] = True
+        wanted = min(round(share * len(part)), len(part) - spare) - int(drawn[part].sum())
+        drawn[free[: max(wanted, 0)]] = True
         decided[part] = True
-    return picked
+    return drawn
 
 
-def _of(held: Sequence[np.ndarray], mask: np.ndarray) -> list[np.ndarray]:
-    """The nodes of each client that are in a mask (N,)."""
-    return [ids[mask[ids]] for ids in held]
+def _within(parts: Sequence[np.ndarray], mask: np.ndarray) -> list[np.ndarray]:
+    """Return the nodes of each part that are in a mask (N,)."""
+    return [ids[mask[ids]] for ids in parts]
 
 
-def _with_rest(held: Sequence[np.ndarray], total: int) -> list[np.ndarray]:
-    """The nodes of each client, and those that no client holds."""
-    return [*held, np.setdiff1d(np.arange(total), np.concatenate(held))]
+def _with_rest(parts: Sequence[np.ndarray], total: int) -> list[np.ndarray]:
+    """Return the parts, and the nodes in none of them as one more part."""
+    return [*parts, np.setdiff1d(np.arange(total), np.concatenate(parts))]
 
 
-def _features(feat: torch.Tensor, held: Sequence[np.ndarray], conditions: Stress, seed: int) -> torch.Tensor:
-    """(N, d) with gaps and noise; noise makes sparse features dense."""
+def _features(feat: torch.Tensor, parts: Sequence[np.ndarray], conditions: Stress, seed: int) -> torch.Tensor:
+    """Return the features (N, d) with missing values and noise; noise makes sparse features dense."""
     if not conditions.missing_features and not conditions.feature_noise:
         return feat
-    sparse, nodes = feat.layout == torch.sparse_csr, _with_rest(held, feat.shape[0])
+    sparse, nodes = feat.layout == torch.sparse_csr, _with_rest(parts, feat.shape[0])
     matrix = sp.csr_matrix(to_scipy(feat) if sparse else feat.numpy(), copy=True)
     length = float(np.sqrt(np.square(matrix.data, dtype=np.float64).sum() / max(matrix.shape[0], 1)))
     if conditions.missing_features:
         entries = [_entries(matrix, ids) for ids in nodes]
-        matrix.data[_picked(entries, matrix.nnz, conditions.missing_features, seed, "missing features")] = 0
+        matrix.data[_draw(entries, matrix.nnz, conditions.missing_features, seed, "missing features")] = 0
         matrix.eliminate_zeros()
     if not conditions.feature_noise:
         return csr_tensor(matrix) if sparse else torch.from_numpy(matrix.toarray())
     noise = np.empty(matrix.shape, dtype=np.float32)
-    for client, ids in reversed([*enumerate(nodes)]):  # the first of several that hold a node has the last word
+    for client, ids in reversed([*enumerate(nodes)]):  # a shared node gets the noise of its first client
         rng = np.random.default_rng(derive(seed, f"feature noise {client}"))
         noise[ids] = rng.standard_normal((len(ids), matrix.shape[1]), dtype=np.float32)
     scale = conditions.feature_noise * length / np.sqrt(max(matrix.shape[1], 1))
@@ -157,32 +151,32 @@ def _features(feat: torch.Tensor, held: Sequence[np.ndarray], conditions: Stress
 
 
 def _entries(matrix: sp.csr_matrix, ids: np.ndarray) -> np.ndarray:
-    """The places in `matrix.data` of the entries of some rows."""
+    """Return the indices into `matrix.data` of the entries of some rows."""
     starts, sizes = matrix.indptr[ids].astype(np.int64), np.diff(matrix.indptr)[ids]
     return np.asarray(np.arange(sizes.sum()) + np.repeat(starts - np.cumsum(sizes) + sizes, sizes))
 
 
-def _graph(whole: NodeData, held: Sequence[np.ndarray], conditions: Stress, seed: int) -> dgl.DGLGraph:
-    """The whole graph without the edges that are dropped and with random ones; clients' graphs are induced by it.
+def _graph(whole: NodeData, parts: Sequence[np.ndarray], conditions: Stress, seed: int) -> dgl.DGLGraph:
+    """Return the whole graph without the dropped edges and with the random ones; clients get its induced subgraphs.
 
-    Edges between clients, which the whole graph has alone, are dropped in the same share; none is added there.
+    The same share of the edges between clients, which only the whole graph has, is dropped; none is added there.
     """
     if not conditions.dropped_edges and not conditions.edge_noise:
         return whole.graph
     source, target = (ends.numpy() for ends in whole.graph.edges())
     edges = np.stack([source, target], axis=1)[source < target]
-    inside = [np.flatnonzero(np.isin(edges, ids).all(axis=1)) for ids in held]
-    gone = _picked(_with_rest(inside, len(edges)), len(edges), conditions.dropped_edges, seed, "dropped edges")
-    pairs = [edges[~gone]]
-    for client, (ids, positions) in enumerate(zip(held, inside, strict=True)):
+    inside = [np.flatnonzero(np.isin(edges, ids).all(axis=1)) for ids in parts]
+    dropped = _draw(_with_rest(inside, len(edges)), len(edges), conditions.dropped_edges, seed, "dropped edges")
+    pairs = [edges[~dropped]]
+    for client, (ids, positions) in enumerate(zip(parts, inside, strict=True)):
         rng = np.random.default_rng(derive(seed, f"edge noise {client}"))
         pairs.append(ids[_new_pairs(len(ids), np.searchsorted(ids, edges[positions]), conditions.edge_noise, rng)])
     return bidirected(np.unique(np.concatenate(pairs), axis=0), whole.graph.num_nodes())
 
 
 def _new_pairs(nodes: int, edges: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
-    """(round(share M), 2) distinct pairs u < v of `nodes` nodes that are none of the edges (M, 2), at random; at most
-    half of those that there are."""
+    """Return round(share M) random pairs u < v, (n, 2), of `nodes` nodes that are none of the edges (M, 2); at most
+    half of all such pairs."""
     free = nodes * (nodes - 1) // 2 - len(edges)
     wanted = min(round(share * len(edges)), free // 2)
     taken = edges[:, 0] * nodes + edges[:, 1]
@@ -191,15 +185,15 @@ def _new_pairs(nodes: int, edges: np.ndarray, share: float, rng: np.random.Gener
         low, high = np.sort(rng.integers(nodes, size=(BLOCK, 2)), axis=1).T
         drawn = (low * nodes + high)[low < high]
         codes = np.concatenate([codes, drawn[~np.isin(drawn, taken)]])
-        codes = codes[np.sort(np.unique(codes, return_index=True)[1])]  # each where it was drawn first
+        codes = codes[np.sort(np.unique(codes, return_index=True)[1])]  # without duplicates, in the order of drawing
     return np.stack([codes[:wanted] // max(nodes, 1), codes[:wanted] % max(nodes, 1)], axis=1)
 
 
-def _labels(whole: NodeData, held: Sequence[np.ndarray], trains: np.ndarray, share: float, seed: int) -> torch.Tensor:
-    """(N,) with another class, each with the same probability, for a share of each client's training nodes."""
+def _labels(whole: NodeData, parts: Sequence[np.ndarray], train: np.ndarray, share: float, seed: int) -> torch.Tensor:
+    """Return labels (N,) with a wrong class, drawn uniformly, for a share of each client's training nodes."""
     if not share:
         return whole.label
-    wrong = _picked(_of(held, trains), len(trains), share, seed, "label noise")
+    wrong = _draw(_within(parts, train), len(train), share, seed, "label noise")
     label = whole.label.numpy().copy()
     step = np.random.default_rng(derive(seed, "wrong labels")).integers(1, whole.num_classes, size=len(label))
     label[wrong] = (label + step)[wrong] % whole.num_classes

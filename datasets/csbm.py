@@ -1,4 +1,4 @@
-"""A contextual stochastic block model (Deshpande et al., NeurIPS 2018), for tests and for runs at chosen scale."""
+"""A contextual stochastic block model (Deshpande et al., NeurIPS 2018), for tests and for runs of any size."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class CSBM(AnyNodeSpec):
 
     Classes have equal size; an edge joins equal classes with probability `homophily`, else two different ones.
 
-    Features: x_v = signal * m_c + z_v with class means m_c of length 1 in random directions and z_v ~ N(0, I/d), so
-    that signal compares the mean's length with the noise's.
+    Features: x_v = signal * m_c + z_v with class means m_c of length 1 in random directions and z_v ~ N(0, I/d):
+    `signal` is the ratio of the mean's length to the noise's length.
     """
 
     about: ClassVar[About] = About(
@@ -56,7 +56,7 @@ class CSBM(AnyNodeSpec):
         mean = rng.standard_normal((self.classes, self.features), dtype=np.float32)
         mean *= self.signal / np.linalg.norm(mean, axis=1, keepdims=True)
         feat = rng.standard_normal((self.nodes, self.features), dtype=np.float32)
-        for start in range(0, self.nodes, AT_ONCE):  # in double precision, which would be four times the features
+        for start in range(0, self.nodes, AT_ONCE):  # in blocks, because the sum is in double precision
             rows = slice(start, start + AT_ONCE)
             feat[rows] = mean[label[rows]] + feat[rows] / np.sqrt(self.features)
         return node_content(self._edges(label, rng), label, feat), "generated"
@@ -67,7 +67,7 @@ class CSBM(AnyNodeSpec):
         size = np.bincount(label, minlength=self.classes)
         first = np.cumsum(size) - size
         edges = np.empty((0, 2), dtype=np.int64)
-        while len(edges) < wanted:  # draws that repeat an edge or make a loop are drawn again
+        while len(edges) < wanted:  # duplicates and self-loops are drawn again
             count = wanted - len(edges)
             source = rng.integers(self.nodes, size=count)
             other = (label[source] + rng.integers(1, self.classes, size=count)) % self.classes

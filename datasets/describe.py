@@ -1,4 +1,4 @@
-"""Figures about a dataset, about how a partition cut it, and about what makes tasks unlike."""
+"""Statistics of a dataset and of a partition."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def statistics(data: Data) -> dict[str, int | float]:
-    """What `fglbench data info` prints: sizes, shares in [0, 1], and class sizes."""
-    classes = np.bincount(data.label.numpy()[data.label.numpy() >= 0], minlength=data.num_classes)
-    ends = {"classes": data.num_classes, "smallest class": int(classes.min()), "largest class": int(classes.max())}
+    """Return the statistics that `fglbench data info` prints: sizes, shares in [0, 1], class sizes."""
+    sizes = np.bincount(data.label.numpy()[data.label.numpy() >= 0], minlength=data.num_classes)
+    classes = {"classes": data.num_classes, "smallest class": int(sizes.min()), "largest class": int(sizes.max())}
     if not isinstance(data, NodeData):
         nodes, edges = _nodes(data), _edges(data)
         return {
@@ -30,7 +30,7 @@ def statistics(data: Data) -> dict[str, int | float]:
             "nodes a graph (most)": int(nodes.max()),
             "undirected edges a graph (mean)": float(edges.mean()),
             "features": int(data.graphs[0].ndata["feat"].shape[1]),
-            **ends,
+            **classes,
         }
     matrix = adjacency(data)
     degree = np.diff(matrix.indptr)
@@ -42,7 +42,7 @@ def statistics(data: Data) -> dict[str, int | float]:
         "undirected edges": data.graph.num_edges() // 2,
         "features": int(data.feat.shape[1]),
         "share of non-zero features": int(filled) / max(data.feat.shape[0] * data.feat.shape[1], 1),
-        **ends,
+        **classes,
         "nodes without label": int((data.label < 0).sum()),
         "mean degree": float(degree.mean()),
         "largest degree": int(degree.max()),
@@ -63,13 +63,13 @@ def _edges(data: GraphSetData) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Description:
-    """How a partition cut a dataset.
+    """Statistics of a partition.
 
     clients: one row per client: "nodes" (or "graphs" and "nodes"), "edges" (undirected, inside the client), "emd" (L1
-    distance of its label shares from all labels'). labels: int (clients, classes), nodes or graphs of each class.
-    emd: sum of |S_i| / |S| * emd_i (FCLG, IEEE BigData 2024). coverage: share of all nodes that some client holds.
-    in_all: share of all nodes that every client holds. pairwise: mean over pairs of |A and B| / |A or B|.
-    lost_edges: undirected edges inside no client; None for graph sets, which lose none.
+    distance of its label shares from those of the whole dataset). labels: int (clients, classes), nodes or graphs of
+    each class. emd: sum of |S_i| / |S| * emd_i (FCLG, IEEE BigData 2024). coverage: share of all nodes that at least
+    one client holds. in_all: share of all nodes that every client holds. pairwise: mean over pairs of clients of
+    |A and B| / |A or B|. lost_edges: undirected edges inside no client; None for graph sets, which lose none.
     """
 
     clients: pd.DataFrame
@@ -83,7 +83,7 @@ class Description:
 
 
 def parts_of(federation: Federation) -> list[np.ndarray]:
-    """The global ids that each client holds."""
+    """Return the global ids of each client's nodes or graphs."""
     return [
         (client.graph.ndata["global_id"] if isinstance(client, NodeClient) else client.global_id).numpy()
         for client in federation.clients
@@ -91,14 +91,14 @@ def parts_of(federation: Federation) -> list[np.ndarray]:
 
 
 def label_counts(data: Data, parts: Sequence[np.ndarray]) -> np.ndarray:
-    """(clients, classes) int: nodes or graphs of each class among the parts (ids, one array per client)."""
+    """Return the number of nodes or graphs per part and class, int (clients, classes). parts: ids per client."""
     label = data.label.numpy()
     return np.stack([np.bincount(label[ids][label[ids] >= 0], minlength=data.num_classes) for ids in parts])
 
 
 def describe(data: Data, parts: Sequence[np.ndarray]) -> Description:
-    """Describe the parts (ids of nodes or graphs, one array per client)."""
-    import pandas as pd  # half a second to import: only where it is needed
+    """Return the statistics of parts (ids of nodes or graphs, one array per client)."""
+    import pandas as pd  # the import takes half a second
 
     sizes = np.array([len(ids) for ids in parts])
     starts, ones = np.cumsum([0, *sizes]), np.ones(sizes.sum(), dtype=np.int64)
@@ -128,7 +128,7 @@ def describe(data: Data, parts: Sequence[np.ndarray]) -> Description:
 
 
 def label_emd(labels: np.ndarray, everything: np.ndarray) -> np.ndarray:
-    """L1 distance, in [0, 2], of each client's label shares from the whole's; a client without labels has 0.
+    """Return the L1 distance, in [0, 2], of each client's label shares from the whole's; 0 for a client without labels.
 
     labels: counts (clients, classes); everything: counts (classes,).
     """
@@ -146,17 +146,16 @@ def _pairwise(held: sp.csr_matrix, sizes: np.ndarray) -> float:
 
 
 def properties(data: NodeData, parts: Sequence[np.ndarray]) -> dict[str, float]:
-    """Figures of a dataset and the parts (ids of nodes, one array per client) that it is cut into; shares in [0, 1].
+    """Return properties of a dataset and its parts (ids of nodes, one array per client); shares are in [0, 1].
 
-    nodes, edges (undirected), features, classes: of the whole. homophily: share of edges within a class.
-    adjusted_homophily: see there. majority: share of the largest class. client_nodes, client_least, client_most: nodes
-    a client, mean and extremes. client_majority: mean over clients of the share of their largest class. label_skew:
-    mean over clients of the total variation distance of their label shares from the whole's. lost_edges: share of edges
-    inside no client.
+    nodes, edges (undirected), features, classes: of the whole. homophily, adjusted_homophily: see `homophily`.
+    majority: share of the largest class. client_nodes, client_least, client_most: mean, minimum and maximum of nodes
+    per client. client_majority: share of the largest class of a client, mean over clients. label_skew: total variation
+    distance of a client's label shares from the whole's, mean over clients. lost_edges: share of edges in no client.
     """
-    cut = describe(data, parts)
+    description = describe(data, parts)
     everything = np.bincount(data.label.numpy()[data.label.numpy() >= 0], minlength=data.num_classes)
-    held = cut.labels.sum(axis=1)
+    labelled = description.labels.sum(axis=1)
     same, adjusted = homophily(data)
     return {
         "nodes": float(data.graph.num_nodes()),
@@ -166,21 +165,21 @@ def properties(data: NodeData, parts: Sequence[np.ndarray]) -> dict[str, float]:
         "homophily": same,
         "adjusted_homophily": adjusted,
         "majority": float(everything.max() / everything.sum()),
-        "client_nodes": float(cut.clients["nodes"].mean()),
-        "client_least": float(cut.clients["nodes"].min()),
-        "client_most": float(cut.clients["nodes"].max()),
-        "client_majority": float((cut.labels.max(axis=1)[held > 0] / held[held > 0]).mean()),
-        "label_skew": float((label_emd(cut.labels, everything) / 2)[held > 0].mean()),
-        "lost_edges": (cut.lost_edges or 0) / max(cut.total_edges or 0, 1),
+        "client_nodes": float(description.clients["nodes"].mean()),
+        "client_least": float(description.clients["nodes"].min()),
+        "client_most": float(description.clients["nodes"].max()),
+        "client_majority": float((description.labels.max(axis=1)[labelled > 0] / labelled[labelled > 0]).mean()),
+        "label_skew": float((label_emd(description.labels, everything) / 2)[labelled > 0].mean()),
+        "lost_edges": (description.lost_edges or 0) / max(description.total_edges or 0, 1),
     }
 
 
 def homophily(data: NodeData) -> tuple[float, float]:
-    """(h, adjusted h) over the edges whose ends have labels; 0 where there is none.
+    """Return (h, adjusted h) over the edges between labelled nodes; (0, 0) without such edges.
 
     h: share of edges between nodes of one class. Adjusted (Platonov et al., Characterizing graph datasets, NeurIPS
-    2023): (h - e) / (1 - e), where e = sum over classes of (share of all edge ends)^2 is what h is expected to be
-    between nodes of these degrees at random; 0 means no more than that, for any number and size of classes.
+    2023): (h - e) / (1 - e), where e = sum over classes of (share of all edge ends)^2 is the expected h of a random
+    graph with these degrees; 0 is the value of such a graph, for any number and size of classes.
     """
     source, target = (data.label.numpy()[ends.numpy()] for ends in data.graph.edges())
     known = (source >= 0) & (target >= 0)

@@ -1,4 +1,4 @@
-"""Several sets of graphs as one dataset, each set a client of its own: other features and other classes at each."""
+"""Several sets of graphs as one dataset: each set is one client, with its own features and classes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ PREFIX = "domains:"
 
 
 class Domains(DatasetSpec):
-    """Sets of graphs side by side, `domains:mutag+enzymes+...`, one client each (partition `own`): cross-domain
-    graph classification as in GCFL (Xie et al., NeurIPS 2021).
+    """Several sets of graphs, `domains:mutag+enzymes+...`, one client per set (partition `own`): cross-domain graph
+    classification as in GCFL (Xie et al., NeurIPS 2021).
 
-    Classes and features of a set are its own: class 0 of one has nothing to do with class 0 of another. In memory the
-    rows of all features are as wide as the widest set's, zeros behind those that a set has not. Scored by ROC AUC where
-    all sets are, as the assays of Tox21, and else by accuracy.
+    Classes and features differ between sets: class 0 of one set is not class 0 of another. All feature rows have the
+    width of the widest set; zeros fill up the others. The score is ROC AUC if all sets are scored by it, as the assays
+    of Tox21, else accuracy.
     """
 
-    about: ClassVar[About] = About("those of the sets", "those of the sets", "", "each set is a client of its own")
+    about: ClassVar[About] = About("those of the sets", "those of the sets", "", "each set is one client")
     task: ClassVar[Task] = "graph"
     sets: ClassVar[tuple[str, ...]] = ()
     features: GraphFeatures = option("labels", "node features of every set; see the sets")
@@ -62,7 +62,7 @@ class Domains(DatasetSpec):
 @DATASETS.resolver
 @functools.cache
 def domains(name: str) -> type[DatasetSpec] | None:
-    """`domains:A+B+...`: sets of graphs by their names. UserError for one that is none, and for fewer than two."""
+    """Return the class of `domains:A+B+...`. UserError for a part that is no set of graphs, and for fewer than two."""
     if not re.fullmatch(r"domains:[A-Za-z0-9_.:+-]+", name):
         return None
     sets = tuple(name.removeprefix(PREFIX).split("+"))
@@ -76,7 +76,7 @@ def domains(name: str) -> type[DatasetSpec] | None:
 
 
 def __getattr__(name: str) -> type[DatasetSpec]:
-    """The class of `domains:...`, as pickle asks for it: by its name in this module."""
+    """Return the class of `domains:...` to pickle, which looks it up by its name in this module."""
     if not name.startswith(PREFIX):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return DATASETS.cls(name)

@@ -1,8 +1,8 @@
 """Readers of graphs: Planetoid, NumPy archives (Amazon, Coauthor, ACM, Wiki, heterophilous graphs), graphs of several
-sources that share one space of features (Twitch by country, papers of three sources), and pages of Facebook.
+sources that share one feature space (Twitch by country, papers of three sources), and pages of Facebook.
 
-The pickles of old datasets cannot run code: the file must be the one whose sha256 is registered, and the unpickler
-admits NumPy arrays, SciPy CSR matrices and the Planetoid graph's dictionary of lists, and nothing else.
+Pickles cannot run code: the file must have the registered sha256, and the unpickler accepts NumPy arrays, SciPy CSR
+matrices and the Planetoid graph's dictionary of lists only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .federation import PARTS, Goal, Part
 from .sources import Files
 from .spec import NodeSpec, NumbersSpec
 
-_RECONSTRUCT = np.empty(0).__reduce__()[0]  # numpy moved this function between modules; ask an array for it
+_RECONSTRUCT = np.empty(0).__reduce__()[0]  # its module depends on the version of NumPy
 
 _ADMITTED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): np.ndarray,
@@ -52,12 +52,12 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 def loads(data: bytes) -> Any:
-    """The object in a pickle (Python 2 or 3) of arrays. Raises pickle.UnpicklingError for any other type in it."""
+    """Return the object in a pickle (Python 2 or 3) of arrays. Raises pickle.UnpicklingError for any other type."""
     return _ArraysOnly(io.BytesIO(data), encoding="latin1").load()
 
 
 def load(path: Path, sha256: str) -> Any:
-    """The object in a pickle file, after its hash is checked. Raises UserError when the file is another."""
+    """Return the object in a pickle file. Raises UserError if the file has another hash."""
     data = path.read_bytes()
     digest = hashlib.sha256(data).hexdigest()
     if digest != sha256:
@@ -69,7 +69,7 @@ def load(path: Path, sha256: str) -> Any:
 
 
 def load_npz(path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
-    """Entries of an npz whose members may be pickled objects (a CSR matrix in a 0-d array), read array by array."""
+    """Return entries of an npz whose arrays may be pickled objects (a CSR matrix in a 0-d array)."""
     entries: dict[str, Any] = {}
     with zipfile.ZipFile(path) as archive:
         for key in keys:
@@ -89,7 +89,7 @@ if TYPE_CHECKING:
 
 
 def read_heterophilous(files: Files) -> Content:
-    """Content from an npz with `node_features`, `node_labels`, `edges` and `{train,val,test}_masks` (splits, N)."""
+    """Return content from an npz with `node_features`, `node_labels`, `edges`, `{train,val,test}_masks` (splits, N)."""
     with open_npz(*files.values()) as archive:
         content = node_content(archive["edges"], archive["node_labels"], archive["node_features"])
         masks = np.stack([archive[f"{part}_masks"] for part in PARTS])
@@ -116,7 +116,7 @@ class HeterophilousSpec(NodeSpec):
 
 
 def read_gnn_benchmark(files: Files) -> Content:
-    """Content from one npz of gnn-benchmark: adjacency and attributes in CSR parts, `labels`. Never unpickles."""
+    """Return content from an npz of gnn-benchmark: adjacency and attributes in CSR parts, `labels`. Never unpickles."""
     with open_npz(*files.values()) as archive:
         return node_content(np.argwhere(csr(archive, "adj")), archive["labels"], csr(archive, "attr"))
 
@@ -131,7 +131,7 @@ class AmazonSpec(NodeSpec):
 
 
 def read_csr_npz(files: Files) -> Content:
-    """Content from an npz with `edges`, `label`, `feat_{indptr,indices,data,shape}`; empty `feat_data` = all ones."""
+    """Return content from an npz: `edges`, `label`, `feat_{indptr,indices,data,shape}`; empty `feat_data` = ones."""
     with open_npz(*files.values()) as archive:
         arrays = dict(archive)
     if not arrays["feat_data"].size:
@@ -140,7 +140,7 @@ def read_csr_npz(files: Files) -> Content:
 
 
 def read_graphdata(files: Files) -> Content:
-    """Content from an npz of EdisonLeeeee/GraphData: `adj_matrix`, `node_attr` (CSR or array), `node_label`."""
+    """Return content from an npz of EdisonLeeeee/GraphData: `adj_matrix`, `node_attr` (CSR or array), `node_label`."""
     (path,) = files.values()
     entry = load_npz(path, ("adj_matrix", "node_attr", "node_label"))
     links, feat = (
@@ -151,7 +151,7 @@ def read_graphdata(files: Files) -> Content:
 
 
 def read_wiki(files: Files) -> Content:
-    """Content from an edge list, a label list ("node class" a line) and a MATLAB file whose `fea` is the features."""
+    """Return content from an edge list, a label list ("node class" per line) and a MATLAB file with features `fea`."""
     edges = np.loadtxt(files["Wiki_edgelist.txt"], dtype=np.int64)
     label = read_csv(files["wiki_labels.txt"], sep=" ", header=None, index_col=0)[1].sort_index().to_numpy()
     feat = sp.csr_matrix(scipy.io.loadmat(files["mgae_wiki.mat"], variable_names=["fea"])["fea"], dtype=np.float32)
@@ -161,15 +161,15 @@ def read_wiki(files: Files) -> Content:
 NUM_VAL = 500  # the public split: the first labelled nodes train, the next 500 validate, the test index tests
 
 _FILES = resources.files(__package__) / "files"
-_HASHES = (_FILES / "planetoid.sha256").read_text("utf-8")  # as sha256sum writes them: hash, file
+_HASHES = (_FILES / "planetoid.sha256").read_text("utf-8")  # in the format of sha256sum
 SHA256 = {name: digest for digest, name in map(str.split, _HASHES.splitlines())}
 
 
 def read_planetoid(files: Files) -> Content:
-    """Content from `ind.NAME.{y,tx,ty,allx,ally,graph}` (pickles, hash-checked) and `ind.NAME.test.index` (text).
+    """Return content from `ind.NAME.{y,tx,ty,allx,ally,graph}` (pickles, hash-checked) and `ind.NAME.test.index`.
 
-    Test nodes are listed in shuffled order, and CiteSeer's index skips 15 nodes: those have no features, no links, and
-    label 0, as in every published use of this file.
+    The index lists test nodes in shuffled order. CiteSeer's lacks 15 nodes: they get no features, no links and label 0,
+    as in every published use of this file.
     """
     pickled: dict[str, Any] = {
         name.rsplit(".", 1)[1]: load(path, SHA256[name])
@@ -206,10 +206,10 @@ CORA_CLASSES = (
 
 
 def read_linqs_cora(files: Files, order: np.ndarray | None = None) -> Content:
-    """Planetoid's Cora from the older text files `cora.content` and `cora.cites`.
+    """Return Planetoid's Cora from the older text files `cora.content` and `cora.cites`.
 
-    order: order[i] is the line of `cora.content` that is Planetoid's node i; by default the shipped one. The public
-    split is Planetoid's: 20 nodes a class first, 1000 test nodes last.
+    order: order[i] is the line of `cora.content` with Planetoid's node i; by default the order in this package. The
+    public split is Planetoid's: 20 nodes per class first, 1000 test nodes last.
     """
     if order is None:
         with resources.as_file(_FILES / "cora_planetoid_order.npy") as path:
@@ -226,7 +226,7 @@ def read_linqs_cora(files: Files, order: np.ndarray | None = None) -> Content:
     return node_content(edges, label, feat, split)
 
 
-TWITCH_FEATURES, PAGE_FEATURES = 3170, 4714  # over all countries; of the pages
+TWITCH_FEATURES, PAGE_FEATURES = 3170, 4714  # numbers of features: of all countries; of the Facebook pages
 PAGE_TYPES = ("company", "government", "politician", "tvshow")
 
 
@@ -240,9 +240,9 @@ class ViewsSpec(NumbersSpec, NodeSpec):
 
 
 def read_twitch(files: Files) -> Content:
-    """Content from `{COUNTRY}_{edges.csv,features.json,target.csv}` of each country: clients are the countries by name.
+    """Return content from `{COUNTRY}_{edges.csv,features.json,target.csv}`: one client per country, sorted by name.
 
-    label: 1 for mature content. Two users of FR stand twice in its targets, with the same label: the first line counts.
+    label: 1 for mature content. The targets of FR list two users twice with the same label: the first line is used.
     """
     countries = []
     for country in sorted({name.partition("_")[0] for name in files}):
@@ -257,7 +257,7 @@ def read_twitch(files: Files) -> Content:
 
 
 def read_pages(files: Files) -> Content:
-    """Content from `{edges,target}.csv` and `features.json`; classes in the order of PAGE_TYPES."""
+    """Return content from `{edges,target}.csv` and `features.json`; classes in the order of PAGE_TYPES."""
     table = read_csv(files["target.csv"], usecols=["id", "page_type"])
     kind = _by_node(table, "id", files["target.csv"])["page_type"]
     if unknown := sorted({*kind} - {*PAGE_TYPES}):
@@ -267,9 +267,9 @@ def read_pages(files: Files) -> Content:
 
 
 def read_citation_sources(files: Files) -> Content:
-    """Content from MATLAB files with `network` (N, N), `attrb` (N, d) and `group` (N, C): clients in the files' order.
+    """Return content from MATLAB files with `network` (N, N), `attrb` (N, d), `group` (N, C): one client per file.
 
-    A paper with two labels or none has none here (-1): it stays in the graph, and no split takes it.
+    A paper without exactly one label gets -1: it stays in the graph, and no split uses it.
     """
     sources = []
     for path in files.values():
@@ -284,7 +284,7 @@ def read_citation_sources(files: Files) -> Content:
 
 
 def side_by_side(graphs: list[Content]) -> Content:
-    """Graphs with sparse features in one space as one content; each is a client. ValueError for two spaces."""
+    """Return graphs with sparse features as one content, one client each. ValueError for different feature spaces."""
     sizes = [len(graph["label"]) for graph in graphs]
     first = np.cumsum([0, *sizes[:-1]])
     feat = [contents.features(graph) for graph in graphs]
@@ -297,12 +297,12 @@ def side_by_side(graphs: list[Content]) -> Content:
 
 
 def _edges(path: Path) -> np.ndarray:
-    """(M, 2), from a table with a line of names."""
+    """Return edges (M, 2) from a table with a header."""
     return read_csv(path, dtype=np.int64).to_numpy()
 
 
 def _by_node(table: pd.DataFrame, key: str, path: Path) -> pd.DataFrame:
-    """The lines in the order of nodes. ValueError unless each node from 0 has one."""
+    """Return the lines sorted by node. ValueError unless each node from 0 has exactly one."""
     table = table.sort_values(key)
     if not np.array_equal(table[key], np.arange(len(table))):
         raise ValueError(f"{path.name} does not have one line for each node from 0 to {len(table) - 1}")
@@ -310,11 +310,11 @@ def _by_node(table: pd.DataFrame, key: str, path: Path) -> pd.DataFrame:
 
 
 def _features(path: Path, width: int) -> sp.csr_matrix:
-    """(N, width) 0/1 float32 from a JSON map of node -> its features, which may name one twice."""
-    held = json.loads(path.read_text("utf-8"))
-    if sorted(map(int, held)) != list(range(len(held))):
-        raise ValueError(f"{path.name} does not have one entry for each node from 0 to {len(held) - 1}")
-    columns = [np.unique(np.array(held[str(node)], dtype=np.int64)) for node in range(len(held))]
+    """Return 0/1 float32 (N, width) from a JSON map: node -> its features, with duplicates."""
+    listed = json.loads(path.read_text("utf-8"))
+    if sorted(map(int, listed)) != list(range(len(listed))):
+        raise ValueError(f"{path.name} does not have one entry for each node from 0 to {len(listed) - 1}")
+    columns = [np.unique(np.array(listed[str(node)], dtype=np.int64)) for node in range(len(listed))]
     indices = np.concatenate(columns)
     if len(indices) and not 0 <= indices.min() <= indices.max() < width:
         raise ValueError(f"{path.name} names a feature outside 0 to {width - 1}")

@@ -1,8 +1,8 @@
 """Molecules from SMILES: MoleculeNet's sets (Wu et al., Chemical Science 9, 2018), by RDKit and OGB's featuriser.
 
-A graph is a molecule without its hydrogens, a node an atom with OGB's nine features, each one-hot over the values that
-the set has. An edge is a bond with OGB's three features (type, stereo, conjugated), one-hot. What RDKit cannot read is
-left out. RDKit is an extra: pip install "fglbench[molecules]".
+A graph is a molecule without its hydrogens. A node is an atom with OGB's nine features, each one-hot over its values in
+the set. An edge is a bond with OGB's three features (type, stereo, conjugated), one-hot. Molecules that RDKit cannot
+read are left out. RDKit is an extra: pip install "fglbench[molecules]".
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .spec import GraphSetSpec, NumbersSpec
 def read_molecules(
     files: Files, columns: Sequence[str] | None = None, labels: bool = False, smiles: str = "smiles"
 ) -> Content:
-    """Content from a table with a column of SMILES. columns: what is predicted; None: all that are numbers.
+    """Return content from a table with a column of SMILES. columns: the predicted ones; None: all columns of numbers.
 
-    labels: the only column holds classes. Otherwise the columns are `target`, float32 (graphs, T), nan where a value is
-    missing. scaffold: the Bemis-Murcko scaffold of each molecule, numbered in the order of their first molecules.
+    labels: the only column contains classes. Otherwise the columns become `target`, float32 (graphs, T), nan for a
+    missing value. `scaffold` is the Bemis-Murcko scaffold of each molecule, numbered by first occurrence.
     """
     chem, to_graph, scaffold_of = _rdkit()
     table = read_csv(next(iter(files.values())), skipinitialspace=True)
@@ -49,7 +49,7 @@ def read_molecules(
     sizes = [len(atoms) for atoms in nodes]
     values = table[names].to_numpy(dtype=np.float64)[places]
     ends, kinds = np.concatenate(edges), np.concatenate(bonds)
-    once = ends[:, 0] < ends[:, 1]  # each bond is there in both directions
+    once = ends[:, 0] < ends[:, 1]  # the files have each bond in both directions
     order = np.lexsort((ends[once, 1], ends[once, 0]))
     number = {key: i for i, key in enumerate(dict.fromkeys(scaffolds))}
     content: Content = {
@@ -83,12 +83,12 @@ read_hiv = partial(read_molecules, columns=["HIV_active"], labels=True)
 
 
 class MoleculeRegressionSpec(NumbersSpec, GraphSetSpec):
-    """Molecules with a measured number each."""
+    """Molecules with measured numbers."""
 
     goal: ClassVar[Goal] = "graph-regression"
 
 
 class MoleculeLabelsSpec(GraphSetSpec):
-    """Molecules with several labels of two classes each, some of which are not known."""
+    """Molecules with several binary labels, some unknown."""
 
     goal: ClassVar[Goal] = "graph-labels"

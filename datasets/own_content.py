@@ -1,8 +1,8 @@
-"""The content of a folder with a user's own graph: from the values of its files to codes, a split, clients, and notes
-about what may be a slip, though it can be read.
+"""The content of a folder with a user's own graph: class codes, split and clients from the values of its files, and
+notes about values that may be mistakes although they can be read.
 
-Workers of this machine map checked content from a file in memory, so that none reads and checks again. The file has no
-name. It is reached through /proc while the process that made it lives, and is gone after that.
+Workers on the same machine map the checked content from a file in memory, so that only one process reads and checks it.
+The file has no name: workers open it through /proc, and it disappears with the process that made it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from .content import Content, node_content
 from .federation import PARTS
 from .own_files import ARCHIVE, EDGES, NODES, SHOWN, Mistakes, Raw, fractions, number, read_archive, read_tables
 
-MISSING = ("na", "n/a", "<na>", "none", "null", "missing", "unlabeled", "unlabelled", "?", "-")  # or names of classes
-FEW = 8  # with fewer nodes a feature follows from the label by chance
+# Words that mean "no label" among numbers; if all labels are words, they may be names of classes.
+MISSING = ("na", "n/a", "<na>", "none", "null", "missing", "unlabeled", "unlabelled", "?", "-")
+FEW = 8  # below this number of nodes, a feature may follow from the label by chance
 
 
 def read(folder: Path) -> tuple[Content | None, Mistakes]:
@@ -36,8 +37,8 @@ def read(folder: Path) -> tuple[Content | None, Mistakes]:
     elif (folder / NODES).is_file() and (folder / EDGES).is_file():
         raw = read_tables(folder, mistakes)
     else:
-        there = listed(sorted(path.name for path in folder.iterdir()), SHOWN) or "nothing"
-        mistakes.append(f"{folder}: neither {NODES} and {EDGES} nor {ARCHIVE}, but {there}; put either into the folder")
+        found = listed(sorted(path.name for path in folder.iterdir()), SHOWN) or "nothing"
+        mistakes.append(f"{folder}: neither {NODES} and {EDGES} nor {ARCHIVE}, but {found}; put either into the folder")
     return (None if raw is None or mistakes else _checked(raw, mistakes)), mistakes
 
 
@@ -63,11 +64,11 @@ def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
         mistakes.where(client == "", lambda i: f"{raw.at('client', i)}: a node without a client; name one for each")
     if mistakes:
         return None
-    note_alike(label, lambda i: raw.at("label", i), ("labels", "classes"), mistakes)
-    note_alike(client, lambda i: raw.at("client", i), ("clients", "clients"), mistakes)
-    note_telling(raw, codes, "label", mistakes)
+    note_similar_words(label, lambda i: raw.at("label", i), ("labels", "classes"), mistakes)
+    note_similar_words(client, lambda i: raw.at("client", i), ("clients", "clients"), mistakes)
+    note_determined_features(raw, codes, "label", mistakes)
     if raw.part is not None:
-        note_telling(raw, _coded(raw.part)[0], "split", mistakes)
+        note_determined_features(raw, _coded(raw.part)[0], "split", mistakes)
     content = node_content(raw.edges, codes, raw.feat, split)
     mistakes.classes, mistakes.sites = _ranked(label), [] if client is None else _ranked(client)
     return content if client is None else content | {"client": _coded(client)[0]}
@@ -92,9 +93,9 @@ def _split(raw: Raw, codes: np.ndarray, mistakes: Mistakes) -> dict[str, np.ndar
     known = np.isin(part, [*PARTS, ""])
     fix = "write train, val, test or leave it empty"
     mistakes.where(~known, lambda i: f"{raw.at('split', i)}: split {str(part[i])!r:.60}; {fix}")
-    bare = known & (part != "") & (codes < 0)
+    unlabelled = known & (part != "") & (codes < 0)
     fix = "label it or leave split empty"
-    mistakes.where(bare, lambda i: f"{raw.at('split', i)}: a node of the split without a label; {fix}")
+    mistakes.where(unlabelled, lambda i: f"{raw.at('split', i)}: a node of the split without a label; {fix}")
     split = {name: np.flatnonzero(part == name) for name in PARTS}
     if not len(split["train"]) or not len(split["test"]):
         mistakes.append(f"{raw.at('split', 0)}: the split has no training or no test node; give both, or no split")
@@ -113,14 +114,14 @@ def _plain(words: np.ndarray, none: Sequence[str] = ()) -> np.ndarray:
 
 
 def _mapped(words: np.ndarray, function: Callable[[str], Any]) -> np.ndarray:
-    """Return what becomes of each word (N,). Many are alike: each different one is looked at once."""
+    """Return the function's value of each word (N,); each distinct word is computed once."""
     given = words.tolist()
     table = {word: function(word) for word in set(given)}
     return np.array([table[word] for word in given])
 
 
 def _without_missing(raw: Raw, label: np.ndarray, mistakes: Mistakes) -> np.ndarray:
-    """Return labels with "" for words of MISSING among numbers; a note where another word may mean no label."""
+    """Return labels with "" for words of MISSING among numbers; add a note if another word may mean no label."""
     known = sorted(set(label.tolist()) - {""})
     words = [word for word in known if np.isnan(number(word))]
     missing = [word for word in words if word.lower() in MISSING]
@@ -140,30 +141,32 @@ def _negative(word: str) -> bool:
 
 
 def _fractional(words: np.ndarray) -> np.ndarray:
-    """Return which words are fractions (N,), if all are numbers; else none of them is."""
+    """Return which words are fractions, bool (N,); all False unless all words are numbers."""
     values = _mapped(words, lambda word: 0.0 if word == "" else number(word))
     return np.zeros(len(words), dtype=bool) if np.isnan(values).any() else fractions(values)
 
 
 def _coded(words: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return codes from 0 in the order of the words (of the numbers, if all are), -1 for "", and how many there are."""
+    """Return codes (N,) from 0 in the order of `_ranked`, -1 for "", and the number of codes."""
     ranked = _ranked(words)
     place = {word: code for code, word in enumerate(ranked)} | {"": -1}
     return np.array([place[word] for word in words.tolist()], dtype=np.int64), len(ranked)
 
 
 def _ranked(words: np.ndarray) -> list[str]:
-    """Return the words other than "", in the order of their codes."""
+    """Return the distinct words other than "", sorted; by value if all are whole numbers."""
     known = set(words.tolist()) - {""}
     numeric = all(re.fullmatch(r"[+-]?\d+", word, re.ASCII) for word in known)
     return sorted(known, key=lambda word: (int(word), word) if numeric else (0, word))
 
 
-def note_alike(words: np.ndarray | None, at: Callable[[int], str], names: tuple[str, str], mistakes: Mistakes) -> None:
-    """Add a note for words that differ only in case, leading zeros, or characters that look alike or like nothing."""
+def note_similar_words(
+    words: np.ndarray | None, at: Callable[[int], str], names: tuple[str, str], mistakes: Mistakes
+) -> None:
+    """Add a note for words that differ only in case, leading zeros, invisible or similar characters."""
     groups: dict[str, list[str]] = {}
     for word in [] if words is None else sorted(set(words.tolist()) - {""}):
-        groups.setdefault(_blurred(word), []).append(word)
+        groups.setdefault(_normalised(word), []).append(word)
     for alike in [group for group in groups.values() if len(group) > 1][:SHOWN]:
         assert words is not None
         place, several = at(int(np.flatnonzero(words == alike[1])[0])), " and ".join(map(ascii, alike[:3]))
@@ -172,7 +175,7 @@ def note_alike(words: np.ndarray | None, at: Callable[[int], str], names: tuple[
         )
 
 
-def _blurred(word: str) -> str:
+def _normalised(word: str) -> str:
     text = unicodedata.normalize("NFKC", word).casefold()
     text = "".join(character for character in text if character.isprintable() and not character.isspace())
     if re.fullmatch(r"[+-]?\d+", text):
@@ -181,17 +184,17 @@ def _blurred(word: str) -> str:
     return f"{value + 0.0:.17g}" if np.isfinite(value) else text
 
 
-def note_telling(raw: Raw, codes: np.ndarray, what: str, mistakes: Mistakes) -> None:
-    """Add a note for each dense feature that `codes` (N,), -1 for none, determine: it may have been made from them."""
+def note_determined_features(raw: Raw, codes: np.ndarray, what: str, mistakes: Mistakes) -> None:
+    """Add a note for each dense feature that `codes` (N,), -1 for none, determine: it may be computed from them."""
     known = np.flatnonzero(codes >= 0)
     if sp.issparse(raw.feat) or len(known) < FEW:
         return
     kinds, first = np.unique(codes[known], return_index=True)
-    values = raw.feat[known[first]]  # (kinds, d): what each kind has, if it has one value
+    values = raw.feat[known[first]]  # (kinds, d): the features of the first node of each kind
     columns = np.flatnonzero((values != values[0]).any(axis=0))
-    for some in (known[:1000], known):  # few columns are left for the whole
-        place = np.searchsorted(kinds, codes[some])
-        columns = columns[(raw.feat[np.ix_(some, columns)] == values[np.ix_(place, columns)]).all(axis=0)]
+    for nodes in (known[:1000], known):  # the first 1000 nodes rule out most columns
+        place = np.searchsorted(kinds, codes[nodes])
+        columns = columns[(raw.feat[np.ix_(nodes, columns)] == values[np.ix_(place, columns)]).all(axis=0)]
     for j in columns[:SHOWN].tolist():
         fix = f"remove it if it was made from the {what}"
         mistakes.notes.append(f"{raw.column(j)} follows from the {what} at every node that has one; {fix}")
@@ -201,9 +204,9 @@ _files: list[Any] = []  # open while this process lives
 
 
 def offer(content: Content) -> str:
-    """Put content into a file in memory, and in its place what is mapped from there; return the file's path.
+    """Write content to a file in memory, replace its arrays by mapped ones, and return the file's path.
 
-    Empty where the system has no such files, as macOS.
+    Returns "" on systems without such files, as macOS.
     """
     if not hasattr(os, "memfd_create"):
         return ""
@@ -219,8 +222,8 @@ def offer(content: Content) -> str:
 
 
 def mapped(path: str) -> Content:
-    """Return the content of a file of `offer`; what is written to an array is seen by no other process. OSError where
-    there is no such file, ValueError for another file."""
+    """Return the content of a file of `offer`, mapped copy-on-write. OSError if there is no such file, ValueError for
+    another file."""
     content: Content = {}
     with open(path, "rb") as file:
         for name in np.lib.format.read_array(file, allow_pickle=False).tolist():

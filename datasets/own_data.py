@@ -1,9 +1,9 @@
 """A user's own graph as a dataset, `own:NAME`: the name of its folder and the fingerprint of its content.
 
-`fglbench run --data FOLDER` and `announce` make a folder known. The variable FGLBENCH_OWN names folders (separated as
-in PATH, or one folder) for the other commands. Workers get them with the job: `known_folders` and `add_folders` on this
-machine, `packed` and `receive` on another. The parameter `sha256` is the beginning of the content's fingerprint, so a
-row and its key say which content was used, and an edited folder is another experiment.
+`fglbench run --data FOLDER` and `announce` register a folder. The variable FGLBENCH_OWN lists folders (separated as in
+PATH, or one folder) for the other commands. Workers get them with the job: `known_folders` and `add_folders` on the
+same machine, `packed` and `receive` on another. The parameter `sha256` is the beginning of the content's fingerprint,
+so rows and keys identify the content, and an edited folder is another experiment.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from .spec import DATASETS, About, NodeSpec, preprocessing
 
 OWN = "own:"
 VARIABLE = "FGLBENCH_OWN"
-DIGITS = 16  # hex digits of the fingerprint that are a parameter
-_folders: dict[str, Path] = {}  # by name, of this process
-_received: dict[str, Content] = {}  # by name, from another machine
+DIGITS = 16  # hex digits of the fingerprint in the parameter `sha256`
+_folders: dict[str, Path] = {}  # name -> folder, registered in this process
+_received: dict[str, Content] = {}  # name -> content from another machine
 Stamp = tuple[tuple[str, int, int], ...]
-_shared: dict[Path, tuple[str, Stamp]] = {}  # by folder: the file in memory that has its content as of the stamp
+_shared: dict[Path, tuple[str, Stamp]] = {}  # folder -> file in memory, and the stamp of its content
 _fingerprints: list[tuple[Content, str]] = []
 METRICS: dict[str, Measure] = {
     "accuracy": "accuracy",
@@ -52,9 +52,9 @@ class OwnData(NodeSpec):
     about: ClassVar[About] = About("none: the user's own data", "the owner's", "", "on no board: no one else has it")
     folder: ClassVar[Path | None]  # None: received from another machine
     features: Preprocessing = preprocessing("raw")
-    sha256: str = Field("", description="how the fingerprint of the content begins")
+    sha256: str = Field("", description="the first digits of the content's fingerprint")
     metric: Literal["accuracy", "macro-f1", "roc-auc", "average-precision"] = Field(
-        "accuracy", description="what selects the round, and the settings in tuning, and is the score"
+        "accuracy", description="the metric of the score, and of the validation that selects rounds and settings"
     )
 
     def content(self) -> tuple[Content, str]:
@@ -77,10 +77,10 @@ class OwnData(NodeSpec):
 
 
 def announce(folder: Path, tell: Callable[[str], object] = lambda line: None) -> str:
-    """Make a folder known to this process and the workers of its jobs; return the dataset's name.
+    """Register a folder for this process and the workers of its jobs; return the dataset's name.
 
-    `tell` gets each mistake in its files, and each line about what is not used. Raises UserError if there is a mistake,
-    or the folder cannot be one.
+    `tell` gets each mistake in the files and each note, one line each. Raises UserError for a mistake, a missing
+    folder, and a folder name that cannot name a dataset.
     """
     path = _expanded(folder, "--data").resolve()
     if not path.is_dir():
@@ -98,7 +98,7 @@ def announce(folder: Path, tell: Callable[[str], object] = lambda line: None) ->
 
 
 def metric_setting(metric: str | None, folder: str | None) -> tuple[str, ...]:
-    """Return what `--metric` sets, as `--set` has it. UserError for an unknown metric, and without own data."""
+    """Return the `--set` options for `--metric`. UserError for an unknown metric, and without own data."""
     if metric is None:
         return ()
     if metric not in METRICS:
@@ -114,7 +114,7 @@ def folder_of(name: str) -> Path:
 
 
 def words_of(name: str) -> tuple[list[str], list[str]]:
-    """Return the classes and the sites of `own:NAME` in the words of its files; of arrays in numbers, their numbers."""
+    """Return the classes and the sites of `own:NAME` as the words (or numbers) in its files."""
     folder = _named().get(name.removeprefix(OWN))
     if folder is None:
         return [], []
@@ -123,8 +123,8 @@ def words_of(name: str) -> tuple[list[str], list[str]]:
 
 
 def known_folders() -> tuple[tuple[str, str, Stamp], ...]:
-    """Return the folders that `announce` and `add_folders` made known, for workers of this machine, each with the file
-    in memory that has its content (`own_content.offer`), and what changes when its files do."""
+    """Return the registered folders for workers on this machine: (folder, file in memory with its content as of
+    `own_content.offer`, stamp of its files)."""
     for folder in _folders.values():
         stamp = _stamp(folder)
         if _shared.get(folder, ("", ()))[1] != stamp:
@@ -133,7 +133,7 @@ def known_folders() -> tuple[tuple[str, str, Stamp], ...]:
 
 
 def add_folders(known: Iterable[tuple[str, str, Stamp]]) -> None:
-    """Make folders known that were checked in another process, as `known_folders` there has them."""
+    """Register folders that another process has checked. known: `known_folders()` of that process."""
     for path, file, stamp in known:
         _folders[Path(path).name] = Path(path)
         _shared[Path(path)] = file, stamp
@@ -149,7 +149,7 @@ def packed(name: str) -> bytes | None:
 
 
 def receive(name: str, data: bytes) -> None:
-    """Take what `packed` gave on another machine; it comes before a folder of this name."""
+    """Register the content that `packed` returned on another machine; it takes precedence over a folder."""
     with np.load(io.BytesIO(data), allow_pickle=False) as archive:
         _received[name] = dict(archive)
 
@@ -162,20 +162,19 @@ def _expanded(folder: Path, where: str) -> Path:
 
 
 def _named() -> dict[str, Path]:
-    """Return the folders of the variable and of this process by name; the latter win."""
+    """Return the folders of the variable and of this process by name; those of the process take precedence."""
     value = os.environ.get(VARIABLE, "")
-    one = bool(value) and _expanded(Path(value), VARIABLE).is_dir()  # also a folder with a colon in its path
-    paths = [
-        _expanded(Path(part), VARIABLE).resolve() for part in ([value] if one else value.split(os.pathsep)) if part
-    ]
+    single = bool(value) and _expanded(Path(value), VARIABLE).is_dir()  # also a folder with a colon in its path
+    parts = [value] if single else value.split(os.pathsep)
+    paths = [_expanded(Path(part), VARIABLE).resolve() for part in parts if part]
     return {path.name: path for path in paths} | _folders
 
 
 def content_of(folder: Path) -> Content:
-    """Return the content of a folder as it now is. Raises UserError with its first mistake and their number."""
+    """Return the current content of a folder. Raises UserError with the first mistake and the number of mistakes."""
     stamp = _stamp(folder)
-    file, then = _shared.get(folder, ("", ()))
-    if file and then == stamp:
+    file, shared_stamp = _shared.get(folder, ("", ()))
+    if file and shared_stamp == stamp:
         with suppress(OSError, ValueError):
             return _from_memory(file)
     content, mistakes = _read(folder, stamp)
@@ -186,7 +185,7 @@ def content_of(folder: Path) -> Content:
 
 
 def _fingerprint(content: Content) -> str:
-    """`contents.fingerprint`, once for each of the contents that were used last: hashing a large one takes time."""
+    """Return `contents.fingerprint(content)`; the last two are kept, because hashing a large content is slow."""
     for known, digest in _fingerprints:
         if known is content:
             return digest
@@ -196,12 +195,12 @@ def _fingerprint(content: Content) -> str:
 
 
 def _stamp(folder: Path) -> Stamp:
-    """Return what changes when a file that is read changes: names, times and sizes of those that are there."""
+    """Return names, times and sizes of the existing files of a folder; it changes if one of them changes."""
     stamps = []
     for name in (NODES, EDGES, ARCHIVE):
-        with suppress(OSError):  # not there, or a link to nothing
-            about = (folder / name).stat()
-            stamps.append((name, about.st_mtime_ns, about.st_size))
+        with suppress(OSError):  # no such file, or a broken link
+            status = (folder / name).stat()
+            stamps.append((name, status.st_mtime_ns, status.st_size))
     return tuple(stamps)
 
 
@@ -218,7 +217,7 @@ def _read(folder: Path, stamp: object) -> tuple[Content | None, Mistakes]:
 
 @DATASETS.resolver
 def _resolve(name: str) -> type[OwnData] | None:
-    """Return the class of `own:NAME`, whose parameter `sha256` is by default that of the folder's present content."""
+    """Return the class of `own:NAME`; the default of `sha256` is that of the folder's current content."""
     if not name.startswith(OWN):
         return None
     if name in _received:
@@ -244,7 +243,7 @@ def _class(name: str, folder: Path | None, digest: str) -> type[OwnData]:
 
 @PARTITIONS.register("own")
 class OwnPartition(PartitionSpec):
-    """The clients that come with the dataset: each node (graph) is at its own. The seed changes nothing."""
+    """The clients that the dataset defines for its nodes (graphs). The seed changes nothing."""
 
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         owner = data.owner
@@ -258,9 +257,9 @@ class OwnPartition(PartitionSpec):
 
 @PARTITIONS.register("source")
 class SourcePartition(OwnPartition):
-    """The clients that come with the dataset where each is a source with a graph of its own, as a country of Twitch.
+    """The clients that the dataset defines, each with a separate graph, as the countries of Twitch.
 
-    What `own` does, with a promise: no edge joins two clients, so that the cut loses none. The seed changes nothing.
+    As `own`, but UserError if an edge joins two clients, so no edge is lost. The seed changes nothing.
     """
 
     tasks: ClassVar[tuple[Task, ...]] = ("node",)

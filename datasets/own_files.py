@@ -1,6 +1,6 @@
 """Read a user's own graph from a folder: `nodes.csv` and `edges.csv`, or `graph.npz`.
 
-docs/own-data.md describes the files. A mistake is one line: the place, the value, the fix.
+docs/own-data.md describes the files. A mistake is one line with the place, the value and the fix.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ COLUMNS = ("node", "label", "client", "split")  # of nodes.csv; all others are f
 ENDS = ("source", "target")  # of edges.csv
 CSR = tuple(f"features_{part}" for part in ("data", "indices", "indptr", "shape"))
 ARRAYS = ("edges", "features", "labels", "clients", *PARTS)  # of graph.npz
-OTHER_NAMES = {  # of the same things
+OTHER_NAMES = {  # other common names of the arrays
     "edge_index": "edges", "x": "features", "y": "labels", "valid": "val", "validation": "val", "dev": "val",
 }  # fmt: skip
-PACKED = {  # how files begin that are no text
+PACKED = {  # first bytes of files that are no text
     b"PK\x03\x04": "spreadsheet or zip archive", b"\x1f\x8b": "gzip archive", b"\xd0\xcf\x11\xe0": "spreadsheet (.xls)",
     b"PAR1": "Parquet file", b"SQLite": "database",
 }  # fmt: skip
@@ -38,8 +38,8 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 class Mistakes(list[str]):
-    """One line per mistake: "nodes.csv:7: label 'x' ...; fix". notes: lines about what is read but not used. classes,
-    sites: the words that the codes of labels and clients stand for."""
+    """One line per mistake: "nodes.csv:7: label 'x' ...; fix". notes: lines about data that are not used or suspicious.
+    classes, sites: the words of the label codes and client codes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Mistakes(list[str]):
         self.sites: list[str] = []
 
     def where(self, wrong: np.ndarray, line: Callable[[int], str]) -> None:
-        """Add a line for each of the first places where `wrong` (n,) is True, and one that counts the rest."""
+        """Add a line for each of the first SHOWN places where `wrong` (n,) is True, and one that counts the rest."""
         places = np.flatnonzero(wrong).tolist()
         self += [line(place) for place in places[:SHOWN]]
         if len(places) > SHOWN:
@@ -60,8 +60,8 @@ class Raw:
     """The values of the files, before they are checked.
 
     edges: int64 (M, 2), rows of the nodes. label, client, part: one word per node, "" for none; None if the files have
-    no such column. at: from a name ("label", "feature", ...) and a row to the place in the files. column: how messages
-    call a feature, by its number.
+    no such column. at: returns the place in the files of a name ("label", "feature", ...) and a row. column: returns
+    the name of a feature in messages, by its number.
     """
 
     edges: np.ndarray
@@ -112,7 +112,7 @@ def read_tables(folder: Path, mistakes: Mistakes) -> Raw | None:
 
 
 def _table(path: Path, known: Sequence[str], needed: Sequence[str], mistakes: Mistakes) -> Table | None:
-    """Read a table; lines without any word are left out. None if it is no table of the wanted form."""
+    """Read a table; empty lines are left out. None, and a mistake, if it is no valid table."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -139,8 +139,8 @@ def _table(path: Path, known: Sequence[str], needed: Sequence[str], mistakes: Mi
         return None
     if len(rows) < (1 if known is ENDS else 2):  # a graph may have no edge
         row_noun = path.stem.removesuffix("s")
-        what = "after" if rows else "and not even"
-        mistakes.append(f"{path.name}: no line {what} the header; write one line per {row_noun}")
+        where = "after" if rows else "and not even"
+        mistakes.append(f"{path.name}: no line {where} the header; write one line per {row_noun}")
         return None
     table = Table(path.name, rows[0], rows[1:], lines[1:])
     _check_header(table, known, needed, mistakes)
@@ -157,7 +157,7 @@ def _table(path: Path, known: Sequence[str], needed: Sequence[str], mistakes: Mi
 
 
 def _check_header(table: Table, known: Sequence[str], needed: Sequence[str], mistakes: Mistakes) -> None:
-    """Each column has a name, no two have the same, and none has almost the name of a known column."""
+    """Check that all columns have distinct names, and that none is a misspelled known column."""
     place, header = f"{table.name}:1", table.header
     missing = [name for name in needed if name not in header]
     if missing:
@@ -183,7 +183,7 @@ def _check_header(table: Table, known: Sequence[str], needed: Sequence[str], mis
 
 
 def _near(name: str, known: Sequence[str]) -> str:
-    """Return the known name that this one is a slip of: another case, a plural, a letter; "" for none."""
+    """Return the known name that this one misspells (case, plural, one letter); "" for none."""
     return next(iter(difflib.get_close_matches(_plain_name(name), known, 1, 0.8)), "")
 
 
@@ -198,12 +198,12 @@ def _counts(table: Table, number: int) -> bool:
 
 
 def _ends(nodes: Table, edges: Table, mistakes: Mistakes) -> np.ndarray:
-    """Return the rows of the nodes that edges join, int64 (M, 2)."""
+    """Return the two nodes of each edge as rows of nodes.csv, int64 (M, 2)."""
     names = nodes.column("node")
     row: dict[str, int] = {}
-    again = np.array([row.setdefault(name, i) != i for i, name in enumerate(names.tolist())])
+    repeated = np.array([row.setdefault(name, i) != i for i, name in enumerate(names.tolist())])
     mistakes.where(
-        again & (names != ""),
+        repeated & (names != ""),
         lambda i: f"{NODES}:{nodes.lines[i]}: node {str(names[i])!r} a second time; give each node one line",
     )
     mistakes.where(names == "", lambda i: f"{NODES}:{nodes.lines[i]}: a node without a name; name it or remove it")
@@ -258,7 +258,7 @@ def read_archive(path: Path, mistakes: Mistakes) -> Raw | None:
     if mistakes:
         return None
     edges, feat, n = arrays["edges"], arrays["features"], len(arrays["labels"])
-    outside = edges.size and (edges.min() < 0 or edges.max() >= n)  # before a look at every line
+    outside = edges.size and (edges.min() < 0 or edges.max() >= n)  # faster than a check of every row
     mistakes.where(
         ((edges < 0) | (edges >= n)).any(axis=1) if outside else np.zeros(0, dtype=bool),
         lambda i: f"{path.name}: edges[{i}]: {edges[i].tolist()} for {n} nodes; name nodes from 0 to {n - 1}",
@@ -321,7 +321,7 @@ def _array(opened: Any, name: str) -> Any:
 
 
 def _misshapen(arrays: dict[str, Any]) -> list[str]:
-    """Return a line for each array that has another shape or type than it must have."""
+    """Return a line for each array of a wrong shape or type."""
     n = len(arrays["labels"]) if arrays["labels"].ndim else 0
     if not n:
         return [f"labels have the shape {arrays['labels'].shape}; give a whole number or word for each node (N,)"]
@@ -334,15 +334,15 @@ def _misshapen(arrays: dict[str, Any]) -> list[str]:
     }
     lines = []
     for name in [name for name in wanted if name in arrays]:
-        (shape, kinds, what), given = wanted[name], arrays[name]
+        (shape, kinds, advice), given = wanted[name], arrays[name]
         fits = given.ndim == len(shape) and all(
             size in (None, have) for size, have in zip(shape, given.shape, strict=True)
         )
         whole = name in ("labels", "clients") and given.dtype.kind == "f" and not fractions(given).any()
         if not fits or not (given.dtype.kind in kinds or whole):
-            turned = name == "edges" and given.ndim == 2 and given.shape[0] == 2
-            what += ": transpose it" if turned else ""
-            lines.append(f"{name} is {given.dtype} {tuple(given.shape)} for N = {n}; give {what}")
+            transposed = name == "edges" and given.ndim == 2 and given.shape[0] == 2
+            advice += ": transpose it" if transposed else ""
+            lines.append(f"{name} is {given.dtype} {tuple(given.shape)} for N = {n}; give {advice}")
     return lines
 
 
@@ -357,15 +357,15 @@ def _parts(arrays: dict[str, Any], file: str, mistakes: Mistakes) -> np.ndarray 
     given = [name for name in PARTS if name in arrays]
     part = np.full(len(arrays["labels"]), "", dtype="U5")
     for name in given:
-        twice = np.flatnonzero(arrays[name] & (part != "")).tolist()
-        mistakes += [f"{file}: {name}[{i}]: also in {part[i]}; put it in one part" for i in twice[:1]]
+        repeated = np.flatnonzero(arrays[name] & (part != "")).tolist()
+        mistakes += [f"{file}: {name}[{i}]: also in {part[i]}; put it in one part" for i in repeated[:1]]
         part[arrays[name]] = name
     return part if given else None
 
 
 def _words(values: np.ndarray) -> np.ndarray:
-    """Return whole numbers (of any type) as words, nan as "nan"."""
+    """Return words, or whole numbers of any type as words; nan is "nan"."""
     if values.dtype.kind == "f":
         return np.array(["nan" if np.isnan(value) else str(int(value)) for value in values.tolist()], dtype=str)
-    different, place = np.unique(values, return_inverse=True)
-    return np.char.strip(different.astype(str))[place]
+    distinct, place = np.unique(values, return_inverse=True)
+    return np.char.strip(distinct.astype(str))[place]

@@ -25,10 +25,10 @@ ORDERS = Path(__file__).parent / "files" / "louvain_orders.npz"
 class Louvain(PartitionSpec):
     """Louvain communities (Blondel et al., 2008) by Newman's modularity, assigned to the clients.
 
-    dealing "balanced" is what FederatedScope, FedSage and OpenFGL do: communities larger than N/K - delta are cut in
-    node order, and the pieces, largest first, go round the clients, each to the next one whom it does not lift above
-    N/K + delta; a piece that fits no client goes to the smallest. "whole" divides no community, each to the client with
-    the fewest nodes.
+    dealing "balanced", as in FederatedScope, FedSage and OpenFGL: communities are cut in node order into pieces of at
+    most N/K - delta nodes. The pieces, largest first, are assigned to the clients in turn, each to the next client that
+    then has at most N/K + delta nodes; a piece that fits no client goes to the smallest one. "whole": communities are
+    not cut; the largest first, each goes to the client with the fewest nodes.
     """
 
     tasks: ClassVar[tuple[Task, ...]] = ("node",)
@@ -37,7 +37,7 @@ class Louvain(PartitionSpec):
     delta: int = option(20, "tolerated deviation from N/K nodes (at most half of N/K)", ge=0)
     ordering: Literal["library", "size"] = option(
         "library",
-        "order of equally large communities: scikit-network's numbers, as stored rows have them, or by smallest node",
+        "order of equally large communities: scikit-network's numbers, as in stored rows, or by smallest node",
         later=True,
     )
 
@@ -55,7 +55,7 @@ class Louvain(PartitionSpec):
 
     def communities(self, data: NodeData, rng: np.random.Generator) -> list[np.ndarray]:
         """Node ids of each community, ascending; the communities in the order in which they are assigned."""
-        from sknetwork.clustering import Louvain as SknetLouvain  # half a second: only where it is needed
+        from sknetwork.clustering import Louvain as SknetLouvain  # the import takes half a second
 
         if not data.graph.num_edges():
             raise UserError(f"partition 'louvain': {data.name!r} has no edges, so no communities; choose uniform")
@@ -80,9 +80,9 @@ class Louvain(PartitionSpec):
 def library_order(sizes: np.ndarray) -> np.ndarray:
     """Return the numbers of communities, largest first. sizes: int64 (communities,), by scikit-network's numbers.
 
-    The first rows were made where NumPy sorts with AVX-512. Its `argsort` is not stable, so equally large communities
-    have another order there than on other processors. ORDERS holds the orders that stored rows have and a stable sort
-    does not give, by the sha256 of their sizes; all others are stable, the same on every processor.
+    The first rows were computed on processors on which NumPy sorts with AVX-512. Its `argsort` is not stable there, so
+    equally large communities have another order than on other processors. ORDERS contains the orders of stored rows
+    that differ from the stable one, by the sha256 of the sizes; all others are stable: the same on every processor.
     """
     key = hashlib.sha256(sizes.astype("<i8").tobytes()).hexdigest()[:16]
     with np.load(ORDERS, allow_pickle=False) as orders:
@@ -90,15 +90,15 @@ def library_order(sizes: np.ndarray) -> np.ndarray:
 
 
 def deal_balanced(communities: list[np.ndarray], clients: int, delta: int) -> list[np.ndarray]:
-    """Cut and deal as `Louvain` says; every client gets something when there are at least as many nodes as clients."""
+    """Return parts by `Louvain`'s dealing "balanced"; none is empty if there are at least as many nodes as clients."""
     fair = sum(map(len, communities)) // clients
     delta = min(delta, fair // 2)
     size = max(fair - delta, 1)
     turn = 0
 
-    def next_that_fits(held: np.ndarray, more: int) -> int:
+    def next_that_fits(held: np.ndarray, piece: int) -> int:
         nonlocal turn
-        fits = np.flatnonzero(held + more <= fair + delta)
+        fits = np.flatnonzero(held + piece <= fair + delta)
         client = int(fits[np.argmin((fits - turn) % clients)]) if len(fits) else int(held.argmin())
         turn = (client + 1) % clients
         return client
@@ -107,19 +107,19 @@ def deal_balanced(communities: list[np.ndarray], clients: int, delta: int) -> li
 
 
 def deal_whole(communities: list[np.ndarray], clients: int) -> list[np.ndarray]:
-    """Communities, largest first, each to the client with the fewest nodes so far."""
+    """Return parts by `Louvain`'s dealing "whole"."""
     return _deal(communities, clients, lambda held, _: int(held.argmin()))
 
 
 def _deal(pieces: list[np.ndarray], clients: int, choose: Callable[[np.ndarray, int], int]) -> list[np.ndarray]:
-    """Deal the pieces, largest first, each to the client that `choose` names, given the sizes so far and its own."""
+    """Assign the pieces, largest first, to clients. choose: (current sizes of clients, size of the piece) -> client."""
     parts = [[np.empty(0, dtype=np.int64)] for _ in range(clients)]
     held = np.zeros(clients, dtype=np.int64)
     for piece in sorted(pieces, key=len, reverse=True):
         client = choose(held, len(piece))
         parts[client].append(piece)
         held[client] += len(piece)
-    return [np.concatenate(dealt) for dealt in parts]
+    return [np.concatenate(part) for part in parts]
 
 
 Proportion = Annotated[float, Field(gt=0, le=1)]
@@ -129,7 +129,7 @@ Proportion = Annotated[float, Field(gt=0, le=1)]
 class Metis(PartitionSpec):
     """METIS k-way parts of near equal size with few cut edges (Karypis and Kumar, 1998), through DGL.
 
-    METIS itself takes no seed, so the seed shuffles the nodes that it is given.
+    METIS takes no seed, so the seed shuffles its input nodes.
     """
 
     tasks: ClassVar[tuple[Task, ...]] = ("node",)
@@ -138,9 +138,9 @@ class Metis(PartitionSpec):
         assert isinstance(data, NodeData)
         if clients == 1:
             return [np.arange(len(data.label))]
-        place = rng.permutation(len(data.label))  # node v is shown to METIS as place[v]
+        place = rng.permutation(len(data.label))  # node v is place[v] in the input of METIS
         source, target = (place[ends.numpy()] for ends in data.graph.edges())
-        # METIS sees neighbours in the order of the edges, which DGL's threads would otherwise decide.
+        # METIS depends on the order of the edges; without sorting, DGL's threads would decide it.
         order = np.lexsort((target, source))
         ends = torch.from_numpy(source[order]), torch.from_numpy(target[order])
         shuffled = dgl.graph(ends, num_nodes=len(place), row_sorted=True, col_sorted=True)
@@ -151,17 +151,18 @@ class Metis(PartitionSpec):
 
 @PARTITIONS.register("metis-overlap")
 class MetisOverlap(Metis):
-    """FED-PUB's overlapping clients (Baek et al., ICML 2023): `sharing` draw from each of K / sharing METIS parts.
+    """FED-PUB's overlapping clients (Baek et al., ICML 2023): `sharing` clients draw from each of K / sharing METIS
+    parts.
 
-    Each holds floor(share n) of its part's n nodes, drawn without replacement and by itself; the clients of a part have
-    consecutive numbers. Nodes that no client of a part draws, 1 of 32 by default, are unused. The paper's 10, 30 and
-    50 clients are of 2, 6 and 10 parts; its 5, 10 and 20 disjoint ones are `metis`. Its split is `ratio` with
-    scope=global and strategy=random.
+    Each client independently draws floor(share n) of its part's n nodes without replacement; the clients of a part have
+    consecutive numbers. Nodes that no client draws, 1 of 32 by default, are unused. The paper's 10, 30 and 50 clients
+    use 2, 6 and 10 parts; its 5, 10 and 20 disjoint clients are `metis`. Its split is `ratio` with scope=global and
+    strategy=random.
     """
 
     overlapping: ClassVar[bool] = True
     sharing: int = option(5, "clients that draw from the same part", ge=1)
-    share: Proportion = option(0.5, "of the nodes of its part that a client holds")
+    share: Proportion = option(0.5, "share of its part's nodes that each client holds")
 
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         if clients % self.sharing:
@@ -178,7 +179,7 @@ class MetisOverlap(Metis):
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Drop what DGL prints of METIS: from Python to stdout, and from C++ to the error stream, which has no switch."""
+    """Hide the output of METIS in DGL: Python's on stdout, and C++'s on stderr, which no option turns off."""
     stderr = os.dup(2)
     try:
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
@@ -193,9 +194,9 @@ def _silent() -> Iterator[None]:
 class RandomOverlap(PartitionSpec):
     """FedGL's overlapping samples (Chen et al., 2021): client k holds a random share p_k of all nodes.
 
-    overlap = |nodes held by every client| / N. None: clients draw independently, so that it is the product of the p_k
-    in expectation (1.3% for FedGL's six). A number r fixes it: r N random nodes go to all clients, each fills up with
-    nodes of its own choice, and choices that would put a further node into every client are redrawn.
+    overlap = |nodes held by every client| / N. None: clients draw independently; the expected overlap is then the
+    product of the p_k (1.3% for FedGL's six clients). A number r: r N random nodes go to all clients, each client draws
+    the others of its nodes, and draws that would put another node into every client are repeated.
     """
 
     tasks: ClassVar[tuple[Task, ...]] = ("node",)
@@ -231,10 +232,10 @@ class RandomOverlap(PartitionSpec):
 
 
 def _break_common(held: np.ndarray, rng: np.random.Generator) -> None:
-    """Swap entries of `held` (clients, nodes) within clients until no node is held by all; row sums stay.
+    """Change `held` (clients, nodes) in place until no node is held by all clients; row sums stay.
 
-    A node held by all clients is swapped, at one client, for a node that at least two clients lack. As such a swap
-    never makes a new common node, and one exists as long as the row sums allow, this ends.
+    A node held by all clients is replaced, at one client, by a node that at least two clients lack. This never makes a
+    new common node, and such a node exists as long as the row sums allow, so the loop ends.
     """
     clients = len(held)
     for node in np.flatnonzero(held.all(axis=0)):

@@ -1,4 +1,4 @@
-"""Partition specs: pure, seeded functions from a dataset to what each client holds."""
+"""Partition specs: seeded functions that assign the nodes or graphs of a dataset to clients."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 class CuttingSpec(Spec):
-    """A way to cut some kinds of dataset. `tasks`: which kinds."""
+    """Base of partitions and splits. tasks: the kinds of dataset that it applies to."""
 
     tasks: ClassVar[tuple[Task, ...]]
 
     def check_task(self, data: Data | type[DatasetSpec], applies_to: str, registry: Registry[Any]) -> None:
-        """Raises UserError when this is for another kind of dataset. applies_to: the verb of the message."""
+        """Raise UserError if this does not apply to the dataset's kind. applies_to: the verb of the message."""
         if data.task not in self.tasks:
             fitting = [name for name in registry.names() if data.task in registry.cls(name).tasks]
             raise UserError(
@@ -30,16 +30,16 @@ class CuttingSpec(Spec):
 
 
 class PartitionSpec(CuttingSpec):
-    """A way to deal nodes, or the graphs of a set, to clients."""
+    """A partition: assigns nodes, or the graphs of a set, to clients. Subclasses define `deal`."""
 
     tasks: ClassVar[tuple[Task, ...]] = ("node", "graph")
     overlapping: ClassVar[bool] = False
 
     def __call__(self, data: Data, clients: int, seed: int) -> list[np.ndarray]:
-        """Sorted int64 ids of the nodes (or graphs) of each client; a function of the arguments alone.
+        """Return the sorted int64 ids of each client's nodes (or graphs); they depend on the arguments only.
 
-        Raises UserError when the partition does not apply to the task, when there are fewer clients than 1 or more
-        than nodes, and when a client would hold nothing. `build_federation` checks the ids (`ids_problem`).
+        Raises UserError if the partition does not apply to the dataset, if `clients` is below 1 or above the number of
+        nodes, and if a part would be empty. `build_federation` checks the ids (`ids_problem`).
         """
         total = len(data.label)
         self.check_task(data, "cuts", PARTITIONS)
@@ -49,8 +49,8 @@ class PartitionSpec(CuttingSpec):
         try:
             parts = [np.sort(part) for part in dealt]
         except (TypeError, ValueError):
-            told = f"partition {self.name!r}: deal gave {type(dealt).__name__}"
-            raise UserError(f"{told}; give a list with the ids of each client") from None
+            problem = f"partition {self.name!r}: deal gave {type(dealt).__name__}"
+            raise UserError(f"{problem}; give a list with the ids of each client") from None
         parts = [part if len(part) and part.dtype.kind not in "iu" else part.astype(np.int64) for part in parts]
         empty = [str(client) for client, part in enumerate(parts) if not len(part)]
         if empty:
@@ -61,7 +61,7 @@ class PartitionSpec(CuttingSpec):
         return parts
 
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """The parts, unsorted; `__call__` checks the arguments before and the parts after."""
+        """Return the parts, unsorted; `__call__` checks the arguments before and the parts afterwards."""
         raise NotImplementedError
 
 
@@ -69,7 +69,7 @@ PARTITIONS: Registry[PartitionSpec] = Registry("partition")
 
 
 def adjacency(data: NodeData) -> sp.csr_matrix:
-    """The symmetric 0/1 adjacency matrix of a node dataset, (N, N) float32 CSR."""
+    """Return the symmetric 0/1 adjacency matrix of a node dataset, (N, N) float32 CSR."""
     source, target = (ends.numpy() for ends in data.graph.edges())
     return sp.csr_matrix((np.ones(len(source), dtype=np.float32), (source, target)), shape=(len(data.label),) * 2)
 
@@ -84,7 +84,7 @@ class Uniform(PartitionSpec):
 
 @PARTITIONS.register("scaffold")
 class ScaffoldClients(PartitionSpec):
-    """Molecules with one scaffold are at one client: scaffolds from the largest, to the client that holds least."""
+    """All molecules of a scaffold are at one client: scaffolds, largest first, go to the client with the fewest."""
 
     tasks: ClassVar[tuple[Task, ...]] = ("graph",)
 
@@ -98,7 +98,7 @@ class ScaffoldClients(PartitionSpec):
 
 
 def by_size(group: np.ndarray) -> list[np.ndarray]:
-    """The places of each group, the largest group first, of equal ones the one that comes last."""
+    """Return the indices of each group's members, the largest group first; equal groups by descending first index."""
     _, first, code = np.unique(group, return_index=True, return_inverse=True)
     members = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1])
     return [members[k] for k in np.lexsort((-first, -np.bincount(code)))]
@@ -108,7 +108,7 @@ def by_size(group: np.ndarray) -> list[np.ndarray]:
 class LabelDirichlet(PartitionSpec):
     """Divide each class among the clients in Dirichlet(alpha) shares (Hsu et al., 2019, arXiv 1909.06335, by class).
 
-    Drawn again until every client holds at least `minimum`; UserError when 1000 draws do not manage.
+    Draws are repeated until every client holds at least `minimum`; UserError after 1000 draws.
     """
 
     alpha: float = option(0.5, "concentration: small = each client has few classes", gt=0)
@@ -136,12 +136,12 @@ class LabelDirichlet(PartitionSpec):
 class FCLG(PartitionSpec):
     """The 80/20 rule that reproduces the EMD values printed by FCLG (IEEE BigData 2024).
 
-    Clients are shared out among the classes. Of class c, floor(major * n_c) go to the class's own clients and the rest
-    to the others, in equal shares, shuffled.
+    Each client belongs to one class. Of class c, floor(major * n_c) shuffled graphs go in equal shares to the clients
+    of the class, and the rest in equal shares to all other clients.
     """
 
     tasks: ClassVar[tuple[Task, ...]] = ("graph",)
-    major: float = option(0.8, "share of a class that its own clients hold", gt=0, le=1)
+    major: float = option(0.8, "share of a class at the clients of this class", gt=0, le=1)
 
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         if clients < data.num_classes or data.num_classes < 2:
@@ -151,16 +151,16 @@ class FCLG(PartitionSpec):
             )
         label = data.label.numpy()
         parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
-        for c, majority in enumerate(np.array_split(np.arange(clients), data.num_classes)):
+        for c, of_class in enumerate(np.array_split(np.arange(clients), data.num_classes)):
             members = rng.permutation(np.flatnonzero(label == c))
             cut = floor(self.major * len(members))
-            others = np.setdiff1d(np.arange(clients), majority)
-            for group, ids in ((majority, members[:cut]), (others, members[cut:])):
+            others = np.setdiff1d(np.arange(clients), of_class)
+            for group, ids in ((of_class, members[:cut]), (others, members[cut:])):
                 for client, piece in zip(group, np.array_split(ids, len(group)), strict=True):
                     parts[client].append(piece)
         return [np.concatenate(pieces) for pieces in parts]
 
 
 def floor(value: float) -> int:
-    """Floor that forgives binary rounding: 0.6 * 5 is 3."""
+    """Return floor(value + 1e-9), so that 0.6 * 5 gives 3 in spite of binary rounding."""
     return int(np.floor(value + 1e-9))

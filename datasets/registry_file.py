@@ -1,4 +1,4 @@
-"""The table of datasets, `files/facts.yaml`, made into classes."""
+"""Classes of the datasets in the table `files/facts.yaml`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .sources import Download, Mirror, Route, Wheel
 from .spec import DATASETS, About, DatasetSpec, GraphSetSpec, preprocessing
 
 SOURCES: dict[str, type[Route]] = {route.kind: route for route in (Mirror, Wheel, Download)}
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML was built with it
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if PyYAML has it
 _TABLE = yaml.load((resources.files(__package__) / "files/facts.yaml").read_text("utf-8"), _LOADER)
 
 
 def dataset_class(name: str, entry: Mapping[str, Any]) -> type[DatasetSpec]:
-    """The class of an entry of the table. What the entry lacks is its family's; the table's head says what is what."""
+    """Return the class of an entry of the table; its family has the keys that it lacks. The table explains the keys."""
     family = _TABLE["families"][entry["family"]] if "family" in entry else {}
     facts = {"name": name.replace("-", "_"), **family, **entry}
     citation = "; ".join(facts[key] for key in ("citation", "cite_also") if key in facts)
@@ -42,7 +42,7 @@ def dataset_class(name: str, entry: Mapping[str, Any]) -> type[DatasetSpec]:
 
 
 def _route(facts: Mapping[str, Any]) -> Route:
-    """One source, from the facts of the dataset and its own."""
+    """Return a route. facts: the keys of the dataset, overridden by those of the route."""
     files = facts["files"]
     paths = files if isinstance(files, dict) else {file: file for file in files}
     if "each" in facts:
@@ -55,7 +55,7 @@ def _route(facts: Mapping[str, Any]) -> Route:
 
 
 def _named(path: str) -> Any:
-    """What is `module.name` of this package."""
+    """Return the object `module.name` of this package."""
     module, name = path.split(".")
     return getattr(importlib.import_module(f".{module}", __package__), name)
 
@@ -67,7 +67,7 @@ for _name, _entry in _TABLE["datasets"].items():
 @DATASETS.resolver
 @functools.cache
 def tu_dataset(name: str) -> type[DatasetSpec] | None:
-    """`tu:NAME` is any set of the collection by its own name; those registered above answer to it too."""
+    """Return the class of `tu:NAME`, any set of the TU collection; the registered class if there is one."""
     if not re.fullmatch(r"tu:[A-Za-z0-9_.-]+", name):
         return None
     set_name = name.removeprefix("tu:")
@@ -77,7 +77,7 @@ def tu_dataset(name: str) -> type[DatasetSpec] | None:
 
 
 def __getattr__(name: str) -> type[DatasetSpec]:
-    """The class of a dataset of the table, or of `tu:NAME`, as pickle asks for it: by its name in this module."""
+    """Return a dataset's class to pickle, which looks it up by its name (also `tu:NAME`) in this module."""
     if name not in _TABLE["datasets"] and not name.startswith("tu:"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return DATASETS.cls(name)

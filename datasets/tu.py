@@ -14,9 +14,9 @@ from .sources import Files
 
 
 def read_tu(files: Files) -> Content:
-    """Content from the text files `NAME_{A,graph_indicator,graph_labels}.txt`, and node labels and attributes if any.
+    """Return content from `NAME_{A,graph_indicator,graph_labels}.txt`, and node labels and attributes if there are any.
 
-    files: the texts themselves, or one zip that holds them. Node and graph ids start at 1 in the files.
+    files: the text files, or one zip of them. Ids in the files start at 1. UserError for a set of another kind.
     """
     texts = _texts(files)
 
@@ -42,8 +42,8 @@ def read_tu(files: Files) -> Content:
     across = np.flatnonzero(ends[:, 0] != ends[:, 1])
     if len(across):
         (one, other), graphs = content["edges"][across[0]] + 1, ends[across[0]] + 1
-        told = f"A.txt: nodes {one} and {other} of an edge are in graphs {graphs[0]} and {graphs[1]}"
-        raise UserError(f"{told}; nodes are numbered through all graphs")
+        problem = f"A.txt: nodes {one} and {other} of an edge are in graphs {graphs[0]} and {graphs[1]}"
+        raise UserError(f"{problem}; nodes are numbered through all graphs")
     labels, attributes = table("node_labels", np.int64), table("node_attributes", np.float32)
     if labels is not None:
         content["node_label"] = labels[:, 0].copy() if labels.shape[1] == 1 else labels
@@ -55,7 +55,7 @@ def read_tu(files: Files) -> Content:
 
 
 def _table(name: str, text: bytes, dtype: type) -> np.ndarray:
-    """The numbers of a file, (lines, columns). UserError names what makes the set one of another kind."""
+    """Return the numbers of a file, (lines, columns). UserError, with the line, for a set of another kind."""
     try:
         return np.loadtxt(io.BytesIO(text), dtype=dtype, delimiter=",", ndmin=2)
     except ValueError:
@@ -64,15 +64,15 @@ def _table(name: str, text: bytes, dtype: type) -> np.ndarray:
             if len(words) != len(lines[0]):
                 cause = "lines of several lengths, as labels that change over time, cannot be used"
                 raise UserError(f"{name}:{number}: {len(words)} values, {len(lines[0])} in line 1: {cause}") from None
-            real = next((word for word in words if _fraction(word)), None) if dtype is np.int64 else None
+            real = next((word for word in words if _is_fraction(word)), None) if dtype is np.int64 else None
             if real is not None:
                 cause = "real values, as targets of a regression; only whole numbers (classes) can be used"
                 raise UserError(f"{name}:{number}: {real.strip().decode()}: {cause}") from None
         raise
 
 
-def _fraction(word: bytes) -> bool:
-    """Whether a word is a number, and not a whole one."""
+def _is_fraction(word: bytes) -> bool:
+    """Return whether a word is a number that is not whole."""
     return re.fullmatch(rb"\s*[+-]?(\d+\.\d*|\.\d+|\d+(?=e))(e[+-]?\d+)?\s*", word, re.IGNORECASE) is not None
 
 

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A method of your own
 #
-# The method is one class in a file of its own, because runs start new processes, which import it. This one is FedAvg
-# whose server goes only a part of the way to the clients' average. `fglbench new method NAME` writes a longer template.
+# The method is one class in a separate file, because runs start new processes, which import it. This one is FedAvg with
+# a server that moves only part of the way to the clients' average. `fglbench new method NAME` writes a longer template.
 
 # %%
 import os
@@ -37,8 +37,8 @@ if __name__ == "__main__":
     print(fglbench.show("damped", plugins=["damped.py"]))
 
 # %% [markdown]
-# Before it runs anywhere, `fglbench check damped --plugin damped.py` tries whether it repeats itself, gives the same
-# numbers however clients are grouped, and sees no label that it may not see.
+# Before runs, `fglbench check damped --plugin damped.py` tests that the method is deterministic, that its results do
+# not depend on the grouping of clients, and that it uses no hidden labels.
 
 # %%
 if __name__ == "__main__":

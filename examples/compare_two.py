@@ -1,8 +1,8 @@
 # %% [markdown]
-# # Two methods at settings of your own
+# # Two methods with your settings
 #
-# FedAvg and FedProx on one dataset, with five local epochs in the place of the suite's three. All methods of a seed
-# meet the same clients, split and first weights, so the scores are paired.
+# FedAvg and FedProx on one dataset, with five local epochs instead of the suite's three. All methods of a seed have the
+# same clients, split and initial weights, so the scores are paired.
 
 # %%
 import os
@@ -14,7 +14,7 @@ import fglbench
 DATASET, ROUNDS = os.environ.get("DATASET", "cora"), os.environ.get("ROUNDS", "30")
 
 # %% [markdown]
-# The cells are those of the suite `quick`, with changed settings; so the rows are filed under the suite `custom`.
+# The cells are those of the suite `quick` with changed settings, so the suite of the rows is `custom`.
 
 # %%
 if __name__ == "__main__":

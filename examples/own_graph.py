@@ -2,8 +2,8 @@
 # # A graph of your own
 #
 # Your graph is a folder with two tables: a line for each node in `nodes.csv` and a line for each edge in `edges.csv`
-# (`docs/own-data.md` has the columns). This example makes such a folder: villages where most friends live in the same
-# valley, and where what people grow tells a little about the valley.
+# (`docs/own-data.md` has the columns). This example makes such a folder: villages in three valleys. Most edges are
+# inside a valley, and the crops of a village are a weak sign of its valley.
 
 # %%
 import os
@@ -32,9 +32,9 @@ if __name__ == "__main__":
     print(nodes.head(), edges.head(), sep="\n")
 
 # %% [markdown]
-# `data` names the folder. Its nodes are cut into three clients, and the methods run on them. In a shell this is
-# `fglbench run --quick --data villages -m local,fedavg,global -p uniform -k 3 --seeds 2 --results runs/own`. With a
-# column `client` in `nodes.csv` the clients would be yours as well.
+# `data` names the folder. Its nodes are divided among three clients, and the methods run on them. In a shell this is
+# `fglbench run --quick --data villages -m local,fedavg,global -p uniform -k 3 --seeds 2 --results runs/own`. If
+# `nodes.csv` has a column `client`, these are the clients.
 
 # %%
 if __name__ == "__main__":
@@ -51,9 +51,8 @@ if __name__ == "__main__":
     print(rows.groupby("method")["score"].agg(["mean", "std"]))
 
 # %% [markdown]
-# Predictions that were made elsewhere are scored on the same kind of clients and test nodes by `evaluate`. From the run
-# on, the graph is the dataset `own:villages`. Here each node gets the commonest label of its neighbours that are for
-# training.
+# `evaluate` scores predictions of other code on the same clients and test nodes. After the run, the graph is the
+# dataset `own:villages`. Here the prediction for a node is the most common label of its training neighbours.
 
 # %%
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # The rows in pandas
 #
-# Every run is a line of a CSV file, with its settings, its figures and how it was made; docs/columns.md says what each
-# column means. This page reads the rows of a results folder, which `RESULTS` in the environment names, and those of one
-# suite and dataset closely, `SUITE` and `DATASET`; without these, the first.
+# Every run is a line of a CSV file, with its settings, metrics and provenance; docs/columns.md describes each column.
+# This page reads the rows of a results folder, and then those of one suite and dataset. The environment variables
+# `RESULTS`, `SUITE` and `DATASET` name them; by default `results` and its first suite and dataset.
 
 # %%
 import os
@@ -15,7 +15,7 @@ import fglbench
 from fglbench.benchmark.store import Store
 
 RESULTS = os.environ.get("RESULTS", "results")
-store = Store(RESULTS)  # one, for it keeps what it has read of the curves
+store = Store(RESULTS)  # one store, because it caches curves
 
 # %% [markdown]
 # With `expand=True` each setting is a column: `training.lr`, `method.mu`, `dataset.features`.
@@ -26,7 +26,7 @@ good = rows[(rows["status"] == "ok") & ~rows["reference"]].copy()
 print(good.groupby(["suite", "dataset", "method"])["score"].agg(["mean", "std", "count"]).head(20))
 
 # %% [markdown]
-# Score beside traffic up to the best round: the mean over the seeds of each method on one suite and dataset.
+# Score and traffic up to the best round: means over the seeds of each method on one suite and dataset.
 
 # %%
 suite = os.environ.get("SUITE") or good["suite"].iloc[0]
@@ -49,8 +49,8 @@ if stored := store.history(suite, task_rows["key"].iloc[0]):
     print(pd.DataFrame(stored["history"]).tail())
 
 # %% [markdown]
-# Where clients have models of different kinds (`gcn+gat`), client k has the kind k mod their number. What each kind
-# scores: the mean over its clients and the seeds, a line for each method at each of its settings.
+# If clients have models of different kinds (`gcn+gat`), client k has the kind k mod their number. The score of each
+# kind is the mean over its clients and the seeds, with a line for each method and setting.
 
 
 # %%

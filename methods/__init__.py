@@ -3,7 +3,7 @@
 from importlib import import_module
 from pkgutil import iter_modules
 
-from .. import tasks as _tasks  # noqa: F401  what is done with data, beside classification
+from .. import tasks as _tasks  # noqa: F401  registers the tasks other than classification
 from ..benchmark.engine import METHODS
 
 for _found in iter_modules(__path__):

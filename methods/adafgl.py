@@ -35,40 +35,41 @@ from .fedgta import propagate_labels
 
 # -- the corrected topology --------------------------------------------------------------------------------------------
 
-DENSE = 3072  # columns of X~ up to which it is kept: a product with it then costs less than propagating h columns
-LARGE = 1000  # nodes of a client from which its similarities are not kept for the gradient
-HEADS = ("homo", "smooth", "signed")  # the MLPs that see the propagated features
+DENSE = 3072  # X~ with at most this many columns is stored: a product with it is faster than propagating h columns
+LARGE = 1000  # similarities of clients with at least this many nodes are computed again for the gradient
+HEADS = ("homo", "smooth", "signed")  # the MLPs on the propagated features
 
 
 class Topology:
-    """What the clients of a client batch know after step 1. known: P (N, C). alike: each client's S (n, n), bool."""
+    """The corrected graphs of a client batch. known: P (N, C). alike: S (n, n), bool, of each client; blocks:
+    A~ (n, n), normalised."""
 
     def __init__(self, batch: Batch, known: torch.Tensor, alpha: float, similar: float, powers: int) -> None:
         self.batch, self.known, self.powers = batch, known, powers
         self.alike = [cosine(rows) > similar for rows in known.split(batch.sizes)]
-        for similar_pairs in self.alike:
-            similar_pairs.fill_diagonal_(False)
+        for pairs in self.alike:
+            pairs.fill_diagonal_(False)
         self.blocks = []
         matrix = batch.sum.scipy()
-        for first, alike in zip(batch.offsets, self.alike, strict=False):
-            last = first + len(alike)
+        for first, pairs in zip(batch.offsets, self.alike, strict=False):
+            last = first + len(pairs)
             edges = torch.from_numpy(matrix[first:last, first:last].toarray())
-            block = alpha * edges + (1 - alpha) * alike
+            block = alpha * edges + (1 - alpha) * pairs
             block.diagonal().add_(1)
             scale = block.sum(1).rsqrt()
             self.blocks.append(block.mul_(scale).mul_(scale.unsqueeze(1)))
 
     @section("topology")
     def propagate(self, rows: torch.Tensor) -> torch.Tensor:
-        """A~ rows, client by client."""
+        """Return A~ rows, client by client."""
         parts = rows.split(self.batch.sizes)
         return torch.cat([block @ client_rows for block, client_rows in zip(self.blocks, parts, strict=True)])
 
     @cached_property
     def _features(self) -> Features | None:
-        """X~ (N, (powers + 1) d) where d is small; else None, and the products are propagated.
+        """X~ (N, (powers + 1) d), or None if d is large: `smoothed` then propagates the products.
 
-        It depends on d alone: the same for a client in any client batch.
+        The choice depends on d only, so it is the same in any client batch.
         """
         if (self.powers + 1) * self.batch.x.width > DENSE:
             return None
@@ -78,7 +79,7 @@ class Topology:
         return Features(torch.cat(columns, 1), self.batch.sizes)
 
     def smoothed(self, weights: Sequence[torch.Tensor]) -> torch.Tensor:
-        """X~ W (N, c) = the sum over l of A~^l X W_l, for W_0, W_1, ... (K, d, c)."""
+        """Return X~ W (N, c) = sum over l of A~^l X W_l, for W_0, W_1, ... (K, d, c)."""
         if self._features is not None:
             return self._features @ torch.cat(list(weights), 1)
         *lower, highest = weights
@@ -89,33 +90,34 @@ class Topology:
 
 
 def cosine(rows: torch.Tensor) -> torch.Tensor:
-    """(n, n) cosines of softmax(rows)."""
+    """Return the cosines (n, n) of softmax(rows)."""
     unit = F.normalize(rows.softmax(1), dim=1)
     return unit @ unit.T
 
 
 def prelu(rows: torch.Tensor, slope: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
-    """(N, c) with each client's slope (K, 1) below zero."""
+    """Return PReLU(rows) (N, c) with each client's slope (K, 1)."""
     slopes = torch.repeat_interleave(slope, torch.tensor(sizes), 0)
     return torch.relu(rows) - slopes * torch.relu(-rows)
 
 
 @section("signed propagation")
-def signed_propagation(h: torch.Tensor, slope: torch.Tensor, alike: torch.Tensor, beta: float) -> torch.Tensor:
-    """(n, C) of one client, h (n, C), slope (1,). A large client's matrices are made again for the gradient."""
+def signed_propagation(h: torch.Tensor, slope: torch.Tensor, pairs: torch.Tensor, beta: float) -> torch.Tensor:
+    """Return one client's signed propagation (n, C). h: (n, C); slope: (1,); pairs: S (n, n). The matrices of a large
+    client are computed again for the gradient."""
     if h.requires_grad and len(h) >= LARGE:
-        return checkpoint(_signed, h, slope, alike, beta, use_reentrant=False)
-    return _signed(h, slope, alike, beta)
+        return checkpoint(_signed, h, slope, pairs, beta, use_reentrant=False)
+    return _signed(h, slope, pairs, beta)
 
 
-def _signed(h: torch.Tensor, slope: torch.Tensor, alike: torch.Tensor, beta: float) -> torch.Tensor:
+def _signed(h: torch.Tensor, slope: torch.Tensor, pairs: torch.Tensor, beta: float) -> torch.Tensor:
     similar = cosine(h)
     if beta:
-        similar = (1 - beta) * similar + beta * alike
+        similar = (1 - beta) * similar + beta * pairs
     similar = similar.fill_diagonal_(0)
     mean, largest = similar.mean(), similar.max()
-    # r = r+ - r-, PReLU(r) = r+ - a r-, PReLU(-r) = r- - a r+; what scales a whole matrix scales its product instead.
-    # A divisor of 0 (one node alone) belongs to a matrix of zeros, which stays one.
+    # r = r+ - r-, PReLU(r) = r+ - a r-, PReLU(-r) = r- - a r+. The products are scaled instead of the matrices.
+    # A divisor of 0 (a client with one node) belongs to a matrix of zeros and is replaced by 1.
     attract = torch.relu(similar - mean) @ h / (largest - mean + (largest == mean)) + h
     repel = similar.masked_fill(similar > mean, 0) @ h / (mean + (mean == 0))
     positive, negative = attract - slope * repel, repel - slope * attract
@@ -123,9 +125,9 @@ def _signed(h: torch.Tensor, slope: torch.Tensor, alike: torch.Tensor, beta: flo
 
 
 def heads(source: torch.Generator, features: int, hidden: int, classes: int, powers: int) -> Params:
-    """Xavier-uniform weights with ReLU's gain, zero biases, PReLU slopes 1/4 (released code).
+    """Return Xavier-uniform weights with ReLU's gain, zero biases, PReLU slopes 1/4 (released code).
 
-    The first layers of the three MLPs on X~ are one tensor (d, 3 h) a power.
+    The first layers of the three MLPs on X~ are one tensor (d, 3 h) per power.
     """
 
     def xavier(n_in: int, n_out: int) -> torch.Tensor:
@@ -145,16 +147,16 @@ def heads(source: torch.Generator, features: int, hidden: int, classes: int, pow
 
 # -- the method --------------------------------------------------------------------------------------------------------
 
-LIMIT = 8 * 2**30  # bytes that a run may take
+LIMIT = 8 * 2**30  # bytes; a run that needs more is skipped
 
 
 @METHODS.register("adafgl")
 class AdaFGL(FedAvg):
     """Li et al., ICDE 2024 (arXiv 2401.11750): two steps.
 
-    Step 1: FedAvg of the cell's backbone for `extractor_rounds`; P = softmax(global model on G_k). Messages: theta up,
+    Step 1: FedAvg of the run's backbone for `extractor_rounds`; P = softmax(global model on G_k). Messages: theta up,
     theta down.
-    Step 2, no communication, `personal_epochs` in each remaining round. S_ij = 1 where cos(softmax(P_i), softmax(P_j))
+    Step 2, no communication, `personal_epochs` in each remaining round. S_ij = 1 if cos(softmax(P_i), softmax(P_j))
     > `similar` and i != j; A~ = alpha A + (1 - alpha) S, as D^-1/2 (A~ + I) D^-1/2; X~ = [X, A~X, A~^2 X, A~^3 X].
     Homophilous branch: MLP-2 on X~, loss CE + MSE(logits, P), output the mean of softmax(logits) and softmax(P).
     Heterophilous branch: MLP-3 on X, MLP-3 on X~, and signed propagation; the sum of their CE, output the mean of their
@@ -164,18 +166,18 @@ class AdaFGL(FedAvg):
     Prediction: w homophilous + (1 - w) heterophilous, w = accuracy of label propagation (`steps`, `kappa`) from a
     random half of the training nodes on the other half; 1/2 for a client without two training nodes.
 
-    Budget: OpenFGL's by default, half of the rounds for step 1 and one epoch in each of the others, which is less than
-    the original's 100 rounds of 3 epochs and 200 personal epochs. That is `extractor_rounds` 100 with `training.rounds`
-    300, a number that validation then picks from among 200 rounds instead of the other methods' 300.
+    Budget: the default is OpenFGL's: half of the rounds for step 1, one epoch in each other round. The original has 100
+    rounds of 3 epochs and 200 personal epochs: `extractor_rounds` 100 and `training.rounds` 300. Validation then
+    selects among 200 rounds, for other methods among 300.
 
-    As released: MSE compares logits with probabilities; P goes through softmax again in S and in the output; r jumps
-    from 0 to -1 at the mean. Departures: the released propagation adds the seeds' labels once more at every step and
-    starts from the true labels of nodes outside the three splits; here all but the seeds start uniform. Only step 2 is
-    scored, on the clients' own graphs: its models know no other.
+    As released: MSE compares logits with probabilities; S and the output take the softmax of P again; r jumps from 0 to
+    -1 at the mean. Departures: the released label propagation adds the seeds' labels again at every step and starts
+    from the true labels of nodes outside the three splits; here all nodes except the seeds start uniform. Only step 2
+    is scored, on the clients' graphs, because its models exist for them only.
     """
 
     family = "personal"
-    summary = "average first, then each client repairs its own graph and trains on it alone"
+    summary = "average first, then each client corrects its graph and trains on it without federation"
     title = "AdaFGL"
     venue = "ICDE 2024"
     paper_url = "https://arxiv.org/abs/2401.11750"
@@ -188,7 +190,7 @@ class AdaFGL(FedAvg):
     extractor_rounds: int | None = option(None, "rounds of step 1; None = half of them (OpenFGL: 50 of 100)", ge=0)
     personal_epochs: int = option(1, "epochs a round of step 2 (OpenFGL: 1; released code: 200 in all)", ge=1)
     alpha: float = option(
-        0.5, "weight of the edges beside S (OpenFGL: 0.5; released code: 0.05)", ge=0, le=1, tune=[0.05, 0.2, 0.5]
+        0.5, "weight of A in A~, 1 - alpha of S (OpenFGL: 0.5; code: 0.05)", ge=0, le=1, tune=[0.05, 0.2, 0.5]
     )
     beta: float = option(0.0, "weight of S in R (OpenFGL: 0; released code: 0.2)", ge=0, le=1, tune=[0.0, 0.2, 0.5])
     similar: float = option(0.999, "least cosine for an entry of S (released code: 0.999)", ge=-1, lt=1)
@@ -196,7 +198,7 @@ class AdaFGL(FedAvg):
     steps: int = option(10, "steps of label propagation (released code: 10)", ge=0)
     kappa: float = option(0.5, "weight of the neighbours in label propagation (released code: 0.5)", ge=0, le=1)
     branches: Literal["mixed", "chosen"] = option(
-        "mixed", "w as it is (paper, OpenFGL), or 1 from `threshold` on and else 0 (released code)"
+        "mixed", "w unchanged (paper, OpenFGL), or 1 if w >= `threshold`, else 0 (released code)"
     )
     threshold: float = option(0.9, "for chosen branches (released code: 0.9)", ge=0, le=1)
 
@@ -205,9 +207,7 @@ class AdaFGL(FedAvg):
         if reason:
             return reason
         sizes = [client.size for client in facts.clients]
-        need = 4 * (
-            sum(n * n for n in sizes) + 12 * max(sizes) ** 2
-        )  # A~ of all, one client's similarities and gradients
+        need = 4 * (sum(n * n for n in sizes) + 12 * max(sizes) ** 2)  # all A~; one client's similarities and gradients
         if need > LIMIT:
             return f"{self.name} would need about {need / 2**30:.1f} GiB for nodes x nodes of each client, limit 8 GiB"
         return None
@@ -234,7 +234,7 @@ class AdaFGL(FedAvg):
 
     @torch.no_grad()
     def prepare_personal(self, clients: ClientBatch) -> None:
-        """Everything that step 2 takes from step 1, and fresh heads: equal for all clients, as drawn by the server."""
+        """Compute the topology and w from the extractor, and draw the heads, the same for all clients."""
         clients.load(clients.received["model"])
         known = clients.forward(training=False).logits.softmax(1)
         clients.cache["topology"] = Topology(clients.batch, known, self.alpha, self.similar, self.powers)
@@ -247,26 +247,26 @@ class AdaFGL(FedAvg):
         }
 
     def confidence(self, clients: ClientBatch) -> torch.Tensor:
-        """(K,) w."""
+        """Return w (K,)."""
         batch = clients.batch
-        seeds, held = [], []
+        seeds, held_out = [], []
         for rows, generator in zip(
             batch.rows["train"].split(batch.counts["train"]), clients.streams("seeds"), strict=True
         ):
             order = torch.from_numpy(generator.permutation(len(rows)))
             seeds.append(rows[order[: len(rows) // 2]])
-            held.append(rows[order[len(rows) // 2 :]])
-        known, asked = torch.cat(seeds), torch.cat(held)
+            held_out.append(rows[order[len(rows) // 2 :]])
+        known, tested = torch.cat(seeds), torch.cat(held_out)
         start = torch.full((len(batch.label), clients.classes), 1 / clients.classes)
         start[known] = F.one_hot(batch.label[known], clients.classes).float()
-        guess = propagate_labels(batch, start, self.steps, self.kappa).argmax(1)[asked]
-        right = clients.mean_over((guess == batch.label[asked]).float(), asked)
-        blind = torch.tensor([not len(client_seeds) for client_seeds in seeds])
-        weight = torch.where(blind, 0.5, right)
+        predicted = propagate_labels(batch, start, self.steps, self.kappa).argmax(1)[tested]
+        accuracy = clients.mean_over((predicted == batch.label[tested]).float(), tested)
+        without_seeds = torch.tensor([not len(client_seeds) for client_seeds in seeds])
+        weight = torch.where(without_seeds, 0.5, accuracy)
         return (weight >= self.threshold).float() if self.branches == "chosen" else weight
 
     def personal_loss(self, clients: ClientBatch) -> torch.Tensor:
-        """(K,) both branches' losses; their parameters are disjoint."""
+        """Return (K,) sums of both branches' losses; their parameters are disjoint."""
         out = self.outputs(clients, clients.state["heads"], clients.streams)
         topology: Topology = clients.cache["topology"]
         gap = (out["homo"] - topology.known).square().mean(1)
@@ -274,7 +274,7 @@ class AdaFGL(FedAvg):
         return sum((clients.cross_entropy(logits) for logits in out.values()), mean_gap)
 
     def outputs(self, clients: ClientBatch, params: Params, streams: Streams | None) -> dict[str, torch.Tensor]:
-        """(N, C) logits of each head; streams: of a training pass."""
+        """Return the logits (N, C) of each head. streams: given in training only."""
         batch, topology, backbone = clients.batch, clients.cache["topology"], clients.network.backbones[0]
 
         def mlp(head: str, slope: str, z: torch.Tensor, layers: int) -> torch.Tensor:
@@ -295,12 +295,14 @@ class AdaFGL(FedAvg):
         out["smooth"] = mlp("smooth", "hete", smooth.contiguous(), 3)
         embedding = mlp("signed", "signed", signed.contiguous(), 3)
         out["signed"] = torch.cat([
-            signed_propagation(h, slope, s, self.beta)
-            for h, slope, s in zip(embedding.split(batch.sizes), params["signed.slope"], topology.alike, strict=True)
+            signed_propagation(h, slope, pairs, self.beta)
+            for h, slope, pairs in zip(
+                embedding.split(batch.sizes), params["signed.slope"], topology.alike, strict=True
+            )
         ])  # fmt: skip
         return out
 
-    # -- what it delivers -------------------------------------------------------------------------------------------
+    # -- evaluation -------------------------------------------------------------------------------------------------
 
     def personal_model(self, clients: ClientBatch) -> Params | None:
         return clients.state.get("heads", clients.params)

@@ -1,4 +1,4 @@
-"""Ditto: a model of every client's own beside FedAvg's, held near it."""
+"""Ditto: FedAvg, and a personal model per client that is regularised towards the global model."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ OWN = "own."
 class Ditto(FedAvg):
     """Li, Hu, Beirami, Smith, ICML 2021 (arXiv 2012.04221).
 
-    Client: theta_k <- theta, E epochs on L_k, which is FedAvg; then its own v_k, which stays, E epochs on
+    Client: theta_k <- theta, E epochs on L_k, as FedAvg; then E epochs of its personal model v_k, which is not sent, on
         L_k(v_k) + lam/2 ||v_k - theta||^2,  theta the received model (Algorithm 1).
-    Server and messages as FedAvg. Scored: v_k. lam = 0 is local training beside FedAvg. Two models are trained, so a
-    client takes twice the steps of FedAvg, each parameter as many. Both have the cell's optimiser, each its own state.
+    Server: as FedAvg. Messages: theta up and down, as FedAvg. Scored: v_k. With lam = 0, v_k is local training. Each
+    client trains two models and so takes twice as many steps as with FedAvg. Both use the run's optimiser, with
+    separate states.
     """
 
     family = "personal"
-    summary = "FedAvg, and beside it a model of every client's own that is held near the common one"
+    summary = "FedAvg, and a personal model per client that is regularised towards the global model"
     title = "Ditto"
     venue = "ICML 2021"
     paper_url = "https://arxiv.org/abs/2012.04221"
@@ -31,7 +32,7 @@ class Ditto(FedAvg):
 
     lam: float = option(
         1.0,
-        "lambda, pull of the own model towards the received one; not fixed by the paper, our choice",
+        "lambda, weight of the distance between personal and received model; our choice, not fixed by the paper",
         ge=0,
         tune=[0.01, 0.1, 1.0, 10.0],
     )
@@ -46,11 +47,11 @@ class Ditto(FedAvg):
         return upload
 
     def personal_loss(self, clients: ClientBatch) -> torch.Tensor:
-        """(K,) the loss of the clients' own models."""
+        """Return the loss (K,) of the personal models."""
         personal = self.personal_model(clients)
         loss = clients.loss(clients.forward(personal).logits)
         return loss + self.lam / 2 * clients.sq_distance(clients.received["model"], personal)
 
     def personal_model(self, clients: ClientBatch) -> Params:
-        """The clients' own models under their plain names."""
+        """Return the personal models without the prefix of their names."""
         return {name.removeprefix(OWN): value for name, value in clients.state["own"].items()}

@@ -25,26 +25,26 @@ from .parts.mutual_information import PersonalisedPageRank, between_views, to_gl
 
 @METHODS.register("intra-fedavg")
 class IntraFedAvg(GraphMethod, FedAvg):
-    """FCLG's intra-client contrast alone, averaged over clients (Intra-FedAvg of Li, Agrawal, Ramnath and Jin, IEEE
-    BigData 2024, arXiv 2411.12098): unsupervised embeddings of graphs, clients hold sets of graphs.
+    """FedAvg with FCLG's intra-client contrast (Intra-FedAvg of Li, Agrawal, Ramnath and Jin, IEEE BigData 2024, arXiv
+    2411.12098): unsupervised embeddings of graphs; clients hold sets of graphs.
 
-    One GIN of L layers of width h with BatchNorm encodes a graph through its adjacency and through its diffusion
-    S = alpha (I - (1 - alpha) D^-1/2 (A + I) D^-1/2)^-1. Node codes H = all layers side by side, graph codes U
-    (adjacency) and V (diffusion) = sums over the nodes. Over a minibatch of B graphs, u and v the codes of one graph,
+    One GIN of L layers of width h with BatchNorm encodes a graph with its adjacency and with its diffusion
+    S = alpha (I - (1 - alpha) D^-1/2 (A + I) D^-1/2)^-1. Node codes H = concatenated outputs of all layers, graph codes
+    U (adjacency) and V (diffusion) = sums over the nodes. For a minibatch of B graphs, u and v the codes of one graph,
         l(u, v) = log sum_{z in U + V, z != u} exp(u.z / tau) - u.v / tau,   l_intra = 1/(2B) sum [l(u, v) + l(v, u)].
-    Server: mean of the models weighted by the clients' numbers of graphs, over participants (Eq. 1; line 8 of the
-    algorithm divides by all). Messages: the encoder up and down, with the 2 L h running statistics of BatchNorm, which
-    are averaged too, because scoring needs them. Scored: k-means on U of all graphs under the global model.
+    Server: mean of the participants' models weighted by their numbers of graphs (Eq. 1; line 8 of the algorithm divides
+    by all clients). Messages: the encoder up and down, also the 2 L h running statistics of BatchNorm, which are
+    averaged because scoring needs them. Scored: k-means on U of all graphs under the global model.
 
-    Departures and choices: codes are scaled to length 1 in l_intra, as the raw products of sums over hundreds of nodes
-    overflow (`unit_codes` false: as printed). BatchNorm's running statistics are those of the adjacency view, the one
-    that is scored. The paper states no hyper-parameter but K = 6: width and depth are the cell's backbone's (our
-    choice: h = 32, L = 4), rate, batch and epochs the cell's (our choice: Adam 1e-3 without decay, B = 128, 64 for
-    ENZYMES and DHFR, E = 5, R = 50); a local step is the cell's optimiser's, where line 19 says SGD.
+    Departures and choices: codes are scaled to length 1 in l_intra, because raw products of sums over hundreds of nodes
+    overflow (`unit_codes` false: as printed). BatchNorm's running statistics are those of the adjacency view, which is
+    scored. The paper gives no hyper-parameter except K = 6. Width and depth are those of the run's backbone (our
+    choice: h = 32, L = 4); rate, batch size, epochs and optimiser are the run's (our choice: Adam 1e-3 without decay,
+    B = 128, 64 for ENZYMES and DHFR, E = 5, R = 50; line 19 of the algorithm uses SGD).
     """
 
     family = "graph sets"
-    summary = "graph codes by contrast of each graph with its diffusion, models averaged"
+    summary = "graph codes by contrast between each graph and its diffusion, models averaged"
     title = "Intra-FedAvg"
     venue = "IEEE BigData 2024"
     paper_url = "https://arxiv.org/abs/2411.12098"
@@ -52,7 +52,7 @@ class IntraFedAvg(GraphMethod, FedAvg):
 
     tau: float = option(0.5, "temperature of the intra-client contrast; not in the paper, MOON's 0.5", gt=0)
     unit_codes: bool = option(
-        True, "scale codes to length 1 in the intra-client contrast (SimCLR; our choice), or take them raw"
+        True, "scale codes to length 1 in the intra-client contrast (SimCLR; our choice), or use raw codes"
     )
     alpha: float = option(0.2, "restart probability of the diffusion; not in the paper, MVGRL's", gt=0, lt=1)
     threshold: float = option(0.0, "drop diffusion entries below this; 0 = exact (our choice)", ge=0)
@@ -64,14 +64,14 @@ class IntraFedAvg(GraphMethod, FedAvg):
         return self.intra(codes.graphs, diffused.graphs, batch) + self.distilled(clients, codes)
 
     def intra(self, first: torch.Tensor, second: torch.Tensor, batch: GraphBatch) -> torch.Tensor:
-        """(K,) l_intra of the two views' codes (B, L h)."""
+        """Return l_intra (K,) of the two views' codes (B, L h)."""
         if self.unit_codes:
             first, second = F.normalize(first), F.normalize(second)
         pairs = zip(first.split(batch.counts), second.split(batch.counts), strict=True)
         return torch.stack([between_views(u, v, self.tau) if len(u) else u.new_zeros(()) for u, v in pairs])
 
     def distilled(self, clients: GraphClientBatch, codes: Codes) -> torch.Tensor:
-        """(K,) what ties the codes of the adjacency view to the received global model; nothing here."""
+        """Return (K,) further losses of the adjacency view's codes against other models; 0 here."""
         return torch.zeros(len(clients))
 
     def embed(self, params: Params, network: Network, batch: GraphBatch) -> torch.Tensor:
@@ -79,9 +79,9 @@ class IntraFedAvg(GraphMethod, FedAvg):
 
 
 def frozen(clients: GraphClientBatch, model: Params) -> Codes:
-    """Codes of the minibatch under a model that is not trained, with the minibatch's own statistics in BatchNorm.
+    """Return the minibatch's codes under a model without gradient; BatchNorm uses the minibatch's statistics.
 
-    They are then equal to the current codes as long as the models are.
+    So equal models give equal codes.
     """
     with torch.no_grad():
         return encoder_of(clients.network, GINEncoder).encode(model, clients.minibatch, neighbours)
@@ -95,7 +95,7 @@ class IntraKL(IntraFedAvg):
     The text mentions a temperature that Eq. 2 lacks: 1. Messages as intra-fedavg.
     """
 
-    summary = "Intra-FedAvg held near the server's codes by their divergence"
+    summary = "Intra-FedAvg with the KL divergence of its graph codes from the server's"
     title = "Intra-KL"
     venue = "IEEE BigData 2024"
     paper_url = "https://arxiv.org/abs/2411.12098"
@@ -107,7 +107,7 @@ class IntraKL(IntraFedAvg):
         return self.distillation * clients.minibatch.mean_over_graphs(self.gap(codes.graphs, shared))
 
     def gap(self, codes: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
-        """(B,) distance of graph codes (B, L h) to those of the global model."""
+        """Return the distance (B,) of graph codes (B, L h) from those of the global model."""
         logs = codes.log_softmax(1), shared.log_softmax(1)
         return F.kl_div(*logs, reduction="none", log_target=True).sum(1)
 
@@ -116,11 +116,11 @@ class IntraKL(IntraFedAvg):
 class IntraMSE(IntraKL):
     """Intra-FedAvg + ||f_c(x) - f_s(x)||^2 on graph codes (Intra-MSE of the FCLG paper, Eq. 3), averaged over graphs.
 
-    Sums over nodes make the codes, and so this term, large: it holds the encoder near the global one. Messages as
+    The codes are sums over nodes, so this term is large and keeps the encoder close to the global one. Messages as
     intra-fedavg.
     """
 
-    summary = "Intra-FedAvg held near the server's codes by their squared distance"
+    summary = "Intra-FedAvg with the squared distance of its graph codes from the server's"
     title = "Intra-MSE"
     venue = "IEEE BigData 2024"
     paper_url = "https://arxiv.org/abs/2411.12098"
@@ -135,14 +135,14 @@ class FCLG(IntraFedAvg):
 
         l_inter = -log( e^{cos(U, U_s)/tau'} / (e^{cos(U, U_s)/tau'} + e^{cos(U, U_c)/tau'}) ), averaged over graphs,
 
-    U_s under the received global model, U_c under the client's own model at the end of its previous local epoch (MOON
-    takes the previous round). In the first epoch both are the received weights, so the term is log 2 without a gradient
-    throughout, and only two or more local epochs make a difference. Messages as intra-fedavg.
+    U_s under the received global model, U_c under the client's model at the end of its previous local epoch (MOON uses
+    the previous round). In the first epoch both are the received weights: the term is log 2 without gradient, so the
+    method differs from Intra-FedAvg only with two or more local epochs. Messages as intra-fedavg.
 
-    Eq. 4, dot products without temperature, is called the same as Eq. 7; Eq. 7 is used.
+    The paper uses the same name for Eq. 4, dot products without temperature; here Eq. 7 is used.
     """
 
-    summary = "graph codes by contrast within a client and with the server's model"
+    summary = "graph codes by contrast within a client and against the server's model"
     title = "FCLG"
     venue = "IEEE BigData 2024"
     paper_url = "https://arxiv.org/abs/2411.12098"
@@ -163,7 +163,7 @@ class FCLG(IntraFedAvg):
         return self.inter * self.contrast(clients.minibatch, codes, shared, previous)
 
     def contrast(self, batch: GraphBatch, now: Codes, shared: Codes, previous: Codes) -> torch.Tensor:
-        """(K,) l_inter."""
+        """Return l_inter (K,)."""
         values = to_global_from_previous(now.graphs, shared.graphs, previous.graphs, self.tau_inter)
         return batch.mean_over_graphs(values)
 
@@ -171,11 +171,11 @@ class FCLG(IntraFedAvg):
 @METHODS.register("fclg-h")
 class FCLGH(FCLG):
     """FCLG with the inter-client contrast on node codes H instead of graph codes U (Eq. 8), averaged over the nodes of
-    the minibatch. The text says that the variant changes the intra-client contrast, Eq. 8 is the other; Eq. 8 is used.
-    Messages as intra-fedavg.
+    the minibatch. The paper's text changes the intra-client contrast, its Eq. 8 the inter-client contrast; here Eq. 8
+    is used. Messages as intra-fedavg.
     """
 
-    summary = "FCLG with the second contrast on node codes"
+    summary = "FCLG with the inter-client contrast on node codes"
     title = "FCLG-H"
     venue = "IEEE BigData 2024"
     paper_url = "https://arxiv.org/abs/2411.12098"

@@ -1,4 +1,4 @@
-"""FedALA: every client learns how much of the global model it takes, weight by weight."""
+"""FedALA: each client learns, per weight, how to mix the global model into its last layers."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from .parts.personal import last_layers
 class FedALA(FedAvg):
     """Zhang et al., AAAI 2023 (arXiv 2212.01197): adaptive local aggregation before local training.
 
-    Client k, with its last model theta_k and the received theta: the lower layers start from theta, the last `layers`
-    ones from theta_k + (theta - theta_k) * W_k, with weights W_k in [0, 1] for every entry (at first 1). W_k descends
-    the client's loss on a random `share` of its training nodes with all else fixed, W_k <- clip(W_k - eta dL/dW_k):
-    once a round, and in its first such round until the losses of ten steps in a row have a standard deviation below
-    `threshold`. Then E epochs as FedAvg. In the first round theta_k is theta and there is nothing to learn.
-    Server and messages as FedAvg. Scored: theta_k after training. layers = 0 or eta = 0 is FedAvg's training.
+    Client k has its last model theta_k and receives theta. The lower layers start from theta, the last `layers` from
+    theta_k + (theta - theta_k) * W_k, with one weight of W_k in [0, 1] per entry (initially 1). W_k is trained on the
+    client's loss on a random `share` of its training nodes, all else fixed: W_k <- clip(W_k - eta dL/dW_k), one step
+    per round; in its first such round until the losses of ten consecutive steps have a standard deviation below
+    `threshold`. Then E epochs as FedAvg. In the first round theta_k is theta, so W_k is not trained.
+    Server: as FedAvg. Messages: theta up and down, as FedAvg. Scored: theta_k after training. layers = 0 or eta = 0 is
+    FedAvg's training.
 
-    Departures: the released code scores the model after the aggregation, before training; learns W in minibatches of
-    images; has no bound on the first learning, which is `first_steps` here. W is learnt without dropout.
+    Departures: the released code scores the model after aggregation and before training, trains W on minibatches of
+    images, and does not limit the steps of the first round (`first_steps` here). W is trained without dropout.
     """
 
     family = "personal"
-    summary = "FedAvg whose clients learn how much of each last-layer weight they take from the global model"
+    summary = "FedAvg whose clients learn the global model's share in each weight of their last layers"
     title = "FedALA"
     venue = "AAAI 2023"
     paper_url = "https://arxiv.org/abs/2212.01197"
@@ -36,49 +37,49 @@ class FedALA(FedAvg):
     delivers = "personal"
     heterogeneous_features = False
 
-    layers: int = option(1, "p, last layers with weights of their own (paper: 1)", ge=0, tune=[1, 2])
-    share: float = option(0.8, "s, share of the training nodes that W is learnt on (paper: 0.8)", gt=0, le=1)
+    layers: int = option(1, "p, number of last layers with weights W (paper: 1)", ge=0, tune=[1, 2])
+    share: float = option(0.8, "s, share of the training nodes on which W is trained (paper: 0.8)", gt=0, le=1)
     eta: float = option(1.0, "learning rate of W (paper: 1)", ge=0, tune=[0.1, 1.0, 10.0])
-    threshold: float = option(0.1, "deviation of ten losses that ends the first learning (code: 0.1)", ge=0)
-    first_steps: int = option(50, "most steps of the first learning; our bound", ge=1)
+    threshold: float = option(0.1, "standard deviation of ten losses that ends W's first training (code: 0.1)", ge=0)
+    first_steps: int = option(50, "maximal steps of W's first training; our bound", ge=1)
 
     def prepare(self, clients: ClientBatch) -> None:
         super().prepare(clients)
         names = last_layers(clients.params, self.layers)
         clients.state["share"] = {name: torch.ones_like(clients.params[name]) for name in names}
-        clients.state["trained"] = torch.zeros(len(clients))  # rounds in which it took part
+        clients.state["trained"] = torch.zeros(len(clients))  # number of past rounds of each client
 
     def client(self, clients: ClientBatch) -> Tree:
         received, last = clients.received["model"], clients.params
         names = list(clients.state["share"])
-        apart: Tensors = {name: (received[name] - last[name]).detach() for name in names}
+        gap: Tensors = {name: (received[name] - last[name]).detach() for name in names}
         start = {name: last[name].detach().clone() for name in names}
         clients.load(received)
         if names and bool(clients.state["trained"].any()):
-            clients.state["share"] = self._learnt(clients, start, apart)
-            mixed = self._mixed(start, apart, clients.state["share"])
-            was = clients.state["trained"] > 0
-            clients.load({n: torch.where(_over(was, v), v, received[n]) for n, v in mixed.items()})
+            clients.state["share"] = self._train_share(clients, start, gap)
+            mixed = self._mix(start, gap, clients.state["share"])
+            trained = clients.state["trained"] > 0
+            clients.load({n: torch.where(_broadcast(trained, v), v, received[n]) for n, v in mixed.items()})
         clients.state["trained"] = clients.state["trained"] + 1
         clients.fit(self.local_loss)
         return {"model": clients.params}
 
     @staticmethod
-    def _mixed(start: Tensors, apart: Tensors, share: Tensors) -> Tensors:
-        return {name: start[name] + apart[name] * share[name] for name in start}
+    def _mix(start: Tensors, gap: Tensors, share: Tensors) -> Tensors:
+        return {name: start[name] + gap[name] * share[name] for name in start}
 
-    def _learnt(self, clients: ClientBatch, start: Tensors, apart: Tensors) -> Tensors:
-        """The clients' new W. A client learns until its losses have settled if this is its first time, else once; who
-        has never trained keeps its W."""
+    def _train_share(self, clients: ClientBatch, start: Tensors, gap: Tensors) -> Tensors:
+        """Return the new W: steps until the losses are stable if a client trained once before, else one step; W stays
+        for a client that never trained."""
         rows = self._sample(clients)
         share, losses = clients.state["share"], list[torch.Tensor]()
         learns = clients.state["trained"] > 0
         for step in range(self.first_steps):
-            loss, grads = self._gradient(clients, self._mixed(start, apart, share), rows)
+            loss, grads = self._gradient(clients, self._mix(start, gap, share), rows)
             losses.append(loss)
             share = {
                 name: torch.where(
-                    _over(learns, value), (value - self.eta * grads[name] * apart[name]).clamp(0, 1), value
+                    _broadcast(learns, value), (value - self.eta * grads[name] * gap[name]).clamp(0, 1), value
                 )
                 for name, value in share.items()
             }
@@ -90,7 +91,7 @@ class FedALA(FedAvg):
         return share
 
     def _sample(self, clients: ClientBatch) -> torch.Tensor:
-        """Random training rows: `share` of each client's, at least one where it has one."""
+        """Return random training rows: `share` of each client's, at least one if it has any."""
         rows, sample = clients.batch.rows["train"], []
         owner = clients.batch.owner[rows]
         for place, source in enumerate(clients.streams("aggregation sample")):
@@ -101,7 +102,7 @@ class FedALA(FedAvg):
 
     @staticmethod
     def _gradient(clients: ClientBatch, mixed: Tensors, rows: torch.Tensor) -> tuple[torch.Tensor, Tensors]:
-        """(K,) the clients' losses on some rows, and their gradients by the mixed parameters."""
+        """Return the clients' losses (K,) on some rows, and the gradients with respect to the mixed parameters."""
         leaf = {name: value.requires_grad_(True) for name, value in mixed.items()}
         params: Params = clients.params | leaf
         logits = clients.forward(params, training=False).logits
@@ -114,9 +115,9 @@ class FedALA(FedAvg):
         return clients.params
 
 
-STEADY = 10  # losses that are looked at
+STEADY = 10  # number of last losses whose deviation is compared with the threshold
 
 
-def _over(clients: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """(K,) as a condition on (K, ...)."""
+def _broadcast(clients: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Return a tensor (K,) in a shape that broadcasts with `value` (K, ...)."""
     return clients.view(-1, *[1] * (value.dim() - 1))

@@ -1,4 +1,4 @@
-"""FedAux: personalised averaging by a vector that every client learns to order its nodes along."""
+"""FedAux: personalised averaging by the similarity of auxiliary vectors that the clients learn."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..registry import option
 from .fedavg import LocalTraining
 from .parts.personal import cosine, mix
 
-NEGLECTED = 1e-8  # largest error of a kernel's value, whose largest value is 1
+NEGLECTED = 1e-8  # maximal error of the kernel, whose maximum is 1
 
 
 class AuxModel(Backbone):
@@ -49,13 +49,13 @@ class AuxModel(Backbone):
 
 
 def smoothed(h: torch.Tensor, aux: torch.Tensor, batch: Batch, sigma: float) -> torch.Tensor:
-    """(N, h) each node's mean over its client's nodes, weighted by a Gaussian kernel of their places along `aux`.
+    """Return z (N, h): for each node the mean over its client's nodes, weighted by a Gaussian kernel of s_i.
 
-    h: (N, h) embeddings. aux: (K, h). The kernel of two places s, t in [-1, 1] is expanded in powers,
-    exp(-(s - t)^2 / sigma^2) = exp(-(s^2 + t^2) / sigma^2) sum_m (2 s t / sigma^2)^m / m!, which takes time in n rather
-    than n^2 of a client's n nodes. The terms that are left out add up to `NEGLECTED` at most.
+    h: (N, h) embeddings. aux: (K, h). s_i = cos(h_i, aux) in [-1, 1]. The kernel is expanded in powers,
+    exp(-(s - t)^2 / sigma^2) = exp(-(s^2 + t^2) / sigma^2) sum_m (2 s t / sigma^2)^m / m!, so the time is linear in a
+    client's number of nodes, not quadratic. The sum of the omitted terms is at most `NEGLECTED`.
     """
-    from scipy.stats import poisson  # half a second to import: only where it is needed
+    from scipy.stats import poisson  # the import takes half a second
 
     place = F.cosine_similarity(h, aux.index_select(0, batch.owner), dim=1)
     rate = 2 / sigma**2
@@ -76,28 +76,28 @@ def smoothed(h: torch.Tensor, aux: torch.Tensor, batch: Batch, sigma: float) -> 
 class FedAux(LocalTraining):
     """Zhuo, Zhan, Yu, NeurIPS 2025 (arXiv 2505.23864): clients averaged by auxiliary projection vectors.
 
-    Client k: a GNN gives h_i of width h; its vector a_k puts node i at s_i = cos(h_i, a_k), and
+    Client k: a GNN gives embeddings h_i of width h. With its vector a_k, s_i = cos(h_i, a_k) and
     z_i = sum_j kappa_ij h_j / sum_j kappa_ij,  kappa_ij = exp(-(s_i - s_j)^2 / sigma^2), over all its nodes j.
     A linear classifier of [h_i, z_i] is trained with GNN and a_k, E epochs on the mean cross-entropy.
     Server: client i gets sum_j w_ij (theta_j, a_j), w_ij = exp(scale cos(a_i, a_j)) / sum_j exp(scale cos(a_i, a_j)).
-    Messages: theta with a (h) up, of its own down. Scored: each client's model after training. A client that skips
-    rounds finds what it was sent last.
+    Messages: theta with a (h) up, its personal mean of these down. Scored: each client's model after training. A client
+    that skips rounds keeps its last download.
 
-    Departures. The GNN is the cell's, its last layer of width h without activation, as the released one's two layers of
-    GraphSAGE; width, dropout, rate and epochs are the cell's (released: 256, 0.5 to 0.7, Adam 0.01 and decay 5e-4, 1).
-    The released code adds 1e-3 times the distances to the received tensors from values without gradient, so that they
-    change nothing; they are left out. Its kernel is a matrix of n x n, here the same to 1e-8 in time n.
+    Departures. The GNN is the run's backbone, its last layer of width h without activation (released: two such layers
+    of GraphSAGE); width, dropout, rate and epochs are the run's (released: 256, 0.5 to 0.7, Adam 0.01 and decay 5e-4,
+    1). The released code also adds 1e-3 times the distances to the received tensors, but without gradient, so they have
+    no effect and are left out. Its kernel is an n x n matrix; here it is computed in linear time with error 1e-8.
     """
 
     family = "personal"
-    summary = "averages clients whose learnt projection vectors, which also smooth the embeddings, point alike"
+    summary = "averages clients by the similarity of their learnt projection vectors, which also smooth the embeddings"
     title = "FedAux"
     venue = "NeurIPS 2025"
     paper_url = "https://arxiv.org/abs/2505.23864"
     delivers = "personal"
 
-    sigma: float = option(1.0, "width of the kernel (code: 1, its README's run 10)", ge=0.25, tune=[0.5, 1.0, 10.0])
-    scale: float = option(10.0, "sharpness of the mixture (code: 10)", ge=0, tune=[1.0, 5.0, 10.0])
+    sigma: float = option(1.0, "width of the kernel (code: 1; in its README: 10)", ge=0.25, tune=[0.5, 1.0, 10.0])
+    scale: float = option(10.0, "factor of the cosines in the softmax (code: 10)", ge=0, tune=[1.0, 5.0, 10.0])
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         return [

@@ -1,4 +1,4 @@
-"""FedAvg, and the references that do without a federation: Local and Global."""
+"""FedAvg, and the references without federation: Local and Global."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from ..registry import option
 
 
 class LocalTraining(Method):
-    """Clients that minimise their own loss; what they exchange is up to the method."""
+    """Base of methods whose clients minimise their local loss; subclasses define the exchange."""
 
     def local_loss(self, clients: ClientBatch) -> torch.Tensor:
-        """(K,) the task's loss over each client's training rows: mean cross-entropy where these are classified."""
+        """Return the task's loss (K,) over each client's training rows: for classification the mean cross-entropy."""
         return clients.loss(clients.forward().logits)
 
     def prepare(self, clients: ClientBatch) -> None:
@@ -40,13 +40,13 @@ class LocalTraining(Method):
 
 @METHODS.register("local")
 class Local(LocalTraining):
-    """No federation: every client trains on its own graph alone.
+    """No federation: each client trains on its own graph only.
 
     Objective of client k: mean cross-entropy over its training nodes. Messages: none.
     """
 
     family = "alone"
-    summary = "every client trains on its own data only: the baseline for federating"
+    summary = "each client trains on its own data only: the baseline for federation"
     title = "Local training"
     tasks: ClassVar[tuple[Goal, ...]] = ("node", "graph-classification", "rows")
     heterogeneous_features = True
@@ -93,7 +93,7 @@ class FedAvg(LocalTraining):
         return {"model": server.state["model"]}
 
     def aggregate(self, server: Server, models: Params) -> Params:
-        """The server rule: the clients' models (K, ...) to the next global one."""
+        """Return the next global model from the clients' models (K, ...)."""
         return average(models, server.weights)
 
     def global_model(self, server: Server) -> Params | None:
@@ -105,19 +105,19 @@ class FedAvg(LocalTraining):
 class Global(Local):
     """Centralised reference: one model on all data, no communication.
 
-    scope "whole": the uncut graph with all edges (FGSSL's Global). scope "union": only the nodes that some client holds
-    and the edges both ends of which one client holds (FedGL's Centralized). Trained for rounds x local epochs, selected
-    by validation like every other method, scored on each client's own test nodes within that graph.
+    scope "whole": the undivided graph with all edges (FGSSL's Global). scope "union": the union of the clients' graphs,
+    without edges between clients (FedGL's Centralized). Trained for rounds x local epochs, selected by validation like
+    every other method, scored on each client's test nodes within that graph.
     """
 
     family = "reference"
-    summary = "one model on all data in one place: what federating costs"
+    summary = "one model on all data in one place: the reference for the cost of federation"
     title = "Centralised training"
     tasks = ("node",)
     heterogeneous = False
     reference = True
 
-    scope: Literal["whole", "union"] = option("whole", "the uncut graph, or the union of the clients'")
+    scope: Literal["whole", "union"] = option("whole", "the undivided graph, or the union of the clients' graphs")
 
     @classmethod
     def takes_minibatches(cls) -> bool:

@@ -1,4 +1,4 @@
-"""FedDC: FedAvg that keeps each client's drift apart from the model, and corrects its gradient."""
+"""FedDC: FedAvg with a drift variable per client and a correction of the gradient."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from .fedavg import FedAvg
 class FedDC(FedAvg):
     """Gao et al., CVPR 2022 (arXiv 2203.11751).
 
-    Client: theta <- w, then S local steps of rate lr on
+    Client: theta <- w, then S local steps with learning rate lr on
         L_k(theta) + alpha/2 ||h_k + theta - w||^2 + <theta, v_k - v> / (lr S),
-    with its drift h_k (0 at first), its last update v_k and the mean update v. Then with D_k = theta_k - w:
+    with its drift h_k (initially 0), its last update v_k and the mean update v. Then with D_k = theta_k - w:
         h_k <- h_k + D_k;  v_k <- D_k (correction "update", the paper) or D_k + v_k - v ("state", the released code).
     Server: w <- mean over participants of theta_k + mean over all clients of h_k; v <- mean of v_k, over participants
-    ("update") or all clients ("state"). Uniform means. Messages: (theta_k, v_k) up, (w, v) down; theta alone without a
-    correction. "state" sends the change of v_k, so that the server need not keep one v per client.
+    ("update") or all clients ("state"). Means are uniform. Messages: (theta_k, v_k) up, (w, v) down; only theta without
+    correction. "state" sends the change of v_k, so that the server need not store one v per client.
 
-    lr S is the sum of the steps only under plain SGD, so the method brings its own optimiser and rate; weight
-    decay is part of the gradient. With alpha = 0 nothing ties h to theta, and h is left out: alpha = 0 without
-    correction is FedAvg with uniform weights. The paper's v_k contains its own last correction, with a negative sign:
-    what the clients differ by, D_k - mean D, alternates and grows until curvature or `clip` holds it; "state" takes the
-    old correction out and dies down. To first order the server's means see none of it. The sum of all drifts makes the
-    server's step one with momentum: rates that suit FedAvg can be too large here.
+    lr S is the sum of the steps only for plain SGD, so the method has its own optimiser and rate; weight decay is part
+    of the gradient. With alpha = 0, h has no effect and is left out; alpha = 0 without correction is FedAvg with
+    uniform weights. The paper's v_k contains the client's last correction with a negative sign: the clients'
+    differences D_k - mean D alternate in sign and grow until curvature or `clip` limits them. "state" subtracts the old
+    correction, and the differences decay. To first order the server's means are the same. The sum of all drifts acts as
+    server momentum, so learning rates that are good for FedAvg can be too large here.
 
-    With `client_size`, s_k the client's training nodes over their mean number (at least one node): alpha / s_k and
-    v / s_k stand for alpha and v at client k, and its v_k, or the change of it, counts s_k times in the server's mean,
-    as in the released code; the mean number comes down with the model. On clients of equal size nothing changes.
+    `client_size`: s_k is the client's number of training nodes (at least one) divided by the mean number. Client k uses
+    alpha / s_k and v / s_k instead of alpha and v, and its v_k, or the change of it, has weight s_k in the server's
+    mean, as in the released code. The mean number is sent down with the model. Clients of equal size are unaffected.
     """
 
     summary = "corrects each client's drift from the average by a learned offset"
@@ -46,7 +46,7 @@ class FedDC(FedAvg):
         0.1, "weight of the drift penalty (released code on MNIST, OpenFGL: 0.1)", ge=0, tune=[0.01, 0.1, 0.5]
     )
     correction: Literal["update", "state", "none"] = option(
-        "update", "gradient correction: last updates (paper), SCAFFOLD-like states (released code), or none"
+        "update", "gradient correction: last updates (paper), states as in SCAFFOLD (released code), or none"
     )
     client_size: bool = option(
         False,
@@ -54,11 +54,11 @@ class FedDC(FedAvg):
         later=True,
     )
     optimiser: Literal["sgd", "adam"] = option(
-        "sgd", "local optimiser; Adam does not fit the correction, and does best with correction none"
+        "sgd", "local optimiser; Adam does not fit the correction and is best with correction none"
     )
     lr: float = option(
         0.1,
-        "local rate (released code: 0.1; the drift's momentum overshoots at 0.5; 0.01 suits Adam)",
+        "local learning rate (released code: 0.1; 0.5 overshoots because of the drift; for Adam 0.01)",
         gt=0,
         own_rate=True,
     )
@@ -66,7 +66,7 @@ class FedDC(FedAvg):
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
         settings = {"optimiser": self.optimiser, "momentum": 0.0, "lr": self.lr, "grad_clip": self.clip}
-        sizes = {"weighting": "train_nodes"} if self.client_size else {}  # the means are uniform; these are their sizes
+        sizes = {"weighting": "train_nodes"} if self.client_size else {}  # for server.sizes; means are uniform
         return config.model_copy(update=settings | sizes)
 
     def prepare(self, clients: ClientBatch) -> None:
@@ -85,9 +85,9 @@ class FedDC(FedAvg):
         fixed = {n: _divided((drift[n] - w[n]).mul_(self.alpha), size) for n in drift}
         if corrects:
             mean = {n: _divided(v, size) for n, v in clients.received["update"].items()}
-            apart = {n: v - mean[n] for n, v in clients.state["update"].items()}
+            difference = {n: v - mean[n] for n, v in clients.state["update"].items()}
             for n, value in fixed.items():
-                value.add_(clients.of_a_step(apart[n]), alpha=1 / span)
+                value.add_(clients.of_a_step(difference[n]), alpha=1 / span)
 
         def corrected(clients: ClientBatch, grads: Tensors) -> Tensors:
             params = clients.params
@@ -100,14 +100,14 @@ class FedDC(FedAvg):
         clients.state["drift"] = {n: drift[n] + moved[n] for n in moved}
         if not corrects:
             return {"model": clients.params}
-        clients.state["update"] = {n: v + apart[n] for n, v in moved.items()} if state else moved
+        clients.state["update"] = {n: v + difference[n] for n, v in moved.items()} if state else moved
         sent = {n: v - mean[n] for n, v in moved.items()} if state else moved
         if size is not None:
             sent = {n: _divided(v, 1 / size) for n, v in sent.items()}
         return {"model": clients.params, "update": sent}
 
     def relative_size(self, clients: ClientBatch) -> torch.Tensor | None:
-        """(K,) s_k, where it counts."""
+        """Return s_k (K,), or None without `client_size`."""
         if not self.client_size:
             return None
         size = torch.tensor(clients.batch.counts["train"], dtype=torch.float32)
@@ -131,7 +131,7 @@ class FedDC(FedAvg):
 
 
 def _divided(value: torch.Tensor, size: torch.Tensor | None) -> torch.Tensor:
-    """(K, ...) each client's by its own size (K,); as it is without one."""
+    """Return value (K, ...) divided by size (K,); unchanged if size is None."""
     return value if size is None else value / size.view(-1, *[1] * (value.dim() - 1))
 
 

@@ -1,4 +1,4 @@
-"""FedGCN of Yao et al.: clients get sums of their neighbours' features at other clients, once."""
+"""FedGCN of Yao et al.: before training, clients get sums of features of neighbours at other clients."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from .parts.rows import listed, packed, rows_of, split, unpacked
 
 @dataclass(frozen=True)
 class SummedBatch(Batch):
-    """Each client's n nodes, then the o neighbours at other clients that it has sums of: N rows in all.
+    """Per client its n nodes, then its neighbours at other clients of which it has sums: N rows in all.
 
-    x: sums of features over neighbours. `propagation` has the entries of A whose target is an own node of a client,
-    inside: those of them whose source is one too. own_nodes: (nodes,) the rows of the clients' own nodes.
+    x: sums of features over neighbours. propagation: the entries of A whose target is a node of the client; inside:
+    those whose source is also its node. own_nodes: (nodes,) the rows of the clients' nodes.
     """
 
     inside: SparseMatrix = field(kw_only=True)
@@ -51,7 +51,7 @@ class SummedBatch(Batch):
 
 
 class SummedGCN(GCN):
-    """A GCN; on a `SummedBatch`, whose features are summed already, its first layer is a linear map."""
+    """A GCN whose first layer is a linear map on a `SummedBatch`, because its features are already summed."""
 
     def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
         if not isinstance(batch, SummedBatch):
@@ -66,25 +66,25 @@ class SummedGCN(GCN):
 
 @METHODS.register("fedgcn-hops")
 class FedGCNHops(FedAvg):
-    """Yao, Jin, Ravi, Joe-Wong, NeurIPS 2023 (arXiv 2201.12433), FedGCN: neighbours' features, summed, once.
+    """Yao, Jin, Ravi, Joe-Wong, NeurIPS 2023 (arXiv 2201.12433), FedGCN: one exchange of sums of neighbours' features.
 
     A = D^-1/2 (A_0 + I) D^-1/2 of the whole graph, with the edges between clients. Before training client k sends, for
-    each node i that is its own or a neighbour of one, the sum of x_j / sqrt(d_j) over its own j in N(i) or j = i; the
-    server adds up. One hop: k gets the sums of its own nodes, hence (A X)_i, and the first layer is that on the whole
-    graph. Two hops: also the sums of its neighbours at other clients, so that the second layer is exact too; a third
-    layer and more take own nodes only. No hop: the clients' own graphs, FedAvg of a GCN.
-    Then FedAvg; predictions on a client's own nodes use what it got.
-    Messages: once up the sums (d values a node, sparse where the features are) with node ids and, for two hops, degrees
-    of own nodes; once down sums, and degrees of neighbours; models every round.
+    each of its nodes and of their neighbours i, the sum of x_j / sqrt(d_j) over its nodes j in N(i) or j = i; the
+    server adds these sums. One hop: k gets the sums of its nodes, which give (A X)_i, so its first layer equals that on
+    the whole graph. Two hops: k also gets the sums of its neighbours at other clients, so the second layer is exact
+    too; further layers use the client's nodes only. No hop: FedAvg of a GCN on the clients' graphs.
+    Then FedAvg; predictions on a client's nodes use the received sums.
+    Messages: once up the sums (d values per node, sparse if the features are) with node ids and, for two hops, degrees
+    of the client's nodes; once down sums, and degrees of neighbours; models every round.
 
-    Departures. The paper encrypts the sums (CKKS); here they are sent in the clear, and a sum of one node's features
-    shows them. The released code hands clients the features of their one- or two-hop neighbours and normalises that
-    subgraph, which miscounts the degrees at its border; this follows the paper. Width, depth, dropout, rate and epochs
-    are the cell's (released: 16, 2, 0.5, SGD 0.5, 3).
+    Departures. The paper encrypts the sums (CKKS); here they are not encrypted, and a sum over one node shows its
+    features. The released code sends clients the features of their one- or two-hop neighbours and normalises that
+    subgraph, with wrong degrees at its border; here the paper's sums are used. Width, depth, dropout, rate and epochs
+    are the run's (released: 16, 2, 0.5, SGD 0.5, 3).
     """
 
     family = "shared model"
-    summary = "FedAvg of a GCN that gets neighbours' features at other clients, summed, before training"
+    summary = "FedAvg of a GCN that gets sums of neighbours' features at other clients before training"
     title = "FedGCN (Yao, 2023)"
     venue = "NeurIPS 2023"
     paper_url = "https://arxiv.org/abs/2201.12433"
@@ -94,7 +94,7 @@ class FedGCNHops(FedAvg):
     fixed_backbone = "gcn"
     edges_between_clients: ClassVar[bool] = True
 
-    hops: Literal[0, 1, 2] = option(2, "how far a client sees beyond its own nodes (code: 2)", tune=[1, 2])
+    hops: Literal[0, 1, 2] = option(2, "hops for which clients get the sums of features (code: 2)", tune=[1, 2])
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         return [SummedGCN(**backbone.params()) for backbone in super().architecture(backbones)]
@@ -115,7 +115,7 @@ class FedGCNHops(FedAvg):
 
     @on_host()
     def tell(self, clients: ClientBatch) -> Tree:
-        told: list[Tree] = []
+        uploads: list[Tree] = []
         for member in clients.members:
             ids, far = member.graph.ndata["global_id"], torch.unique(member.outside[1])
             degree = degrees(member)
@@ -125,9 +125,9 @@ class FedGCNHops(FedAvg):
             self_loops = np.arange(n)
             to, by = np.concatenate([target, self_loops, n + other]), np.concatenate([source, self_loops, row])
             share = sp.csr_matrix((degree[by] ** -0.5, (to, by)), shape=(n + len(far), n))
-            one = {"id": ids, "neighbours": far, "sums": packed(share @ rows_of(member.feat))}
-            told.append(one | ({"degree": torch.from_numpy(degree)} if self.hops == 2 else {}))
-        return listed(told)
+            upload = {"id": ids, "neighbours": far, "sums": packed(share @ rows_of(member.feat))}
+            uploads.append(upload | ({"degree": torch.from_numpy(degree)} if self.hops == 2 else {}))
+        return listed(uploads)
 
     @on_host()
     def add_up(self, server: Server, uploads: Tree) -> Download:
@@ -139,16 +139,15 @@ class FedGCNHops(FedAvg):
         degree = np.zeros(len(nodes), np.float32)
         for client_ids, value in zip(uploads["id"], uploads.get("degree", ()), strict=False):
             degree[np.searchsorted(nodes, client_ids.cpu().numpy())] = value.cpu().numpy()
-        sent: list[Tree] = []
+        downloads: list[Tree] = []
         for client_ids, far in zip(uploads["id"], uploads["neighbours"], strict=True):
-            wanted = np.searchsorted(
-                nodes, (torch.cat([client_ids, far]) if self.hops == 2 else client_ids).cpu().numpy()
-            )
-            one: Tree = {"sums": packed(total[wanted])}
-            sent.append(
-                one | ({"degree": torch.from_numpy(degree[wanted[len(client_ids) :]])} if self.hops == 2 else {})
-            )
-        return Each(listed(sent))
+            wanted_ids = torch.cat([client_ids, far]) if self.hops == 2 else client_ids
+            wanted = np.searchsorted(nodes, wanted_ids.cpu().numpy())
+            download: Tree = {"sums": packed(total[wanted])}
+            if self.hops == 2:
+                download["degree"] = torch.from_numpy(degree[wanted[len(client_ids) :]])
+            downloads.append(download)
+        return Each(listed(downloads))
 
     def keep(self, clients: ClientBatch) -> Tree:
         clients.state["exchanged"] = clients.received
@@ -172,7 +171,7 @@ class FedGCNHops(FedAvg):
         return clients.network.forward(params, (batch,)).logits[batch.own_nodes]
 
     def summed(self, clients: ClientBatch) -> SummedBatch:
-        """The clients' nodes with the sums that they got."""
+        """Return the clients' nodes with the received sums."""
         if "summed" not in clients.cache:
             sums, sizes, towards, inside, own_nodes = self._summed(clients)
             batch, value = clients.batch, sums if sp.issparse(sums) else placed(torch.from_numpy(sums))
@@ -185,24 +184,24 @@ class FedGCNHops(FedAvg):
 
     @on_host()
     def _summed(self, clients: ClientBatch) -> tuple[Any, list[int], sp.csr_matrix, sp.csr_matrix, torch.Tensor]:
-        """Return what the clients' rows are made of: features, rows per client, and the rest of `SummedBatch`."""
+        """Return (sums, rows per client, propagation, inside, own_nodes) of `SummedBatch`."""
         sizes: list[int] = []
         towards, inner, features, own_nodes = [], [], [], []
-        for member, got in zip(clients.members, split(clients.state["exchanged"]), strict=True):
+        for member, received in zip(clients.members, split(clients.state["exchanged"]), strict=True):
             n, degree = member.graph.num_nodes(), degrees(member)
             source, target = (ends.numpy() for ends in member.graph.edges(order="eid"))
             to, by = np.concatenate([target, np.arange(n)]), np.concatenate([source, np.arange(n)])
             far = 0
             if self.hops == 2:
                 far_ids, other = torch.unique(member.outside[1], return_inverse=True)
-                far, degree = len(far_ids), np.concatenate([degree, got["degree"].cpu().numpy()])
+                far, degree = len(far_ids), np.concatenate([degree, received["degree"].cpu().numpy()])
                 to = np.concatenate([to, member.outside[0].numpy()])
                 by = np.concatenate([by, n + other.numpy()])
             root = degree**-0.5
             weights = sp.csr_matrix((root[to] * root[by], (to, by)), shape=(n + far, n + far))
             towards.append(weights)
             inner.append(weights @ sp.diags((np.arange(n + far) < n).astype(np.float32)))
-            features.append(sp.diags(root) @ unpacked(got["sums"], clients.features))
+            features.append(sp.diags(root) @ unpacked(received["sums"], clients.features))
             own_nodes.append(sum(sizes) + torch.arange(n))
             sizes.append(n + far)
         sums = sp.vstack(features, format="csr") if sp.issparse(features[0]) else np.concatenate(features)
@@ -210,8 +209,8 @@ class FedGCNHops(FedAvg):
 
 
 def degrees(member: NodeClient) -> np.ndarray:
-    """(n,) float32, of each of a client's nodes in the whole graph, with a self-loop."""
+    """Return the degree, float32 (n,), of each node of a client in the whole graph, with a self-loop."""
     assert member.outside is not None
-    there = torch.bincount(member.outside[0], minlength=member.graph.num_nodes())
-    degree: np.ndarray = (member.graph.in_degrees() + there + 1).float().numpy()
+    outside = torch.bincount(member.outside[0], minlength=member.graph.num_nodes())
+    degree: np.ndarray = (member.graph.in_degrees() + outside + 1).float().numpy()
     return degree

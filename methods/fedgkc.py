@@ -1,4 +1,4 @@
-"""FedGKC: a private model and a shared copilot teach each other; the server weighs copilots by what they know."""
+"""FedGKC: mutual distillation of a private model and a shared copilot; the server weights copilots by strength."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from .parts.contrast import Views
 from .parts.dual import SHARED, DualModel, Nodes, kl, mean_of, neighbour_kl
 from .parts.personal import CommonWidth
 
-LEAST = 1e-6  # a strength below it counts as it: Eq. 10 divides by the sum of strengths, which may be 0 or negative
+LEAST = 1e-6  # smaller strengths are raised to it, because Eq. 10 divides by their sum, which may be 0 or negative
 
 
 @METHODS.register("fedgkc")
 class FedGKC(Views, CommonWidth, DualModel):
     """Lai, Zeng, Li, Shen, Zhu, Luo, Lu, Zhu, arXiv 2501.12624v1 (January 2025). Heterogeneous node classifiers.
 
-    Client k holds a private model l of any architecture and a copilot c (GCN-2); both train in one pass, each with the
-    other as a fixed teacher; e embeddings of width h, p predictions, sigma the softmax over an embedding's entries:
+    Client k has a private model l of any architecture and a copilot c (GCN-2). Both are trained in one pass, each with
+    the other as a fixed teacher. e: embeddings of width h, p: predictions, sigma: softmax over an embedding's entries.
 
     SMKD  L_c = alpha CE_c + beta N(e_l, e_c) + (1 - alpha - beta) KL(p_l || p_c)
           L_l = alpha CE_l + beta N(e_c, e_l) + (1 - alpha - beta) KL(p_c || p_l) + MSE(e^w, e^s) + KL(p^w || p^s)
           N(z, e) = 1/N_k sum_i sum_{j in N(i) and i} KL(sigma(z_j) || sigma(e_i)); w, s: a weak and a strong view of
-          the client's graph through l, drawn anew each step.
+          the client's graph through l, drawn again in each step.
     KAMA  P_k = mean_i [ m_i + (m_i - sum of the other p_i) / (C - 1) - lambda mean_{j in N(i)} cos(p_i, p_j) ],
           m_i = max p_i, p of the copilot after training, without dropout; theta_g = sum_k w_k theta_k with
           w_k = (N_k / sum N + P_k / sum P) / 2.
-    Messages: the copilot, N_k and P_k up; the copilot down. Private models never leave; they are what is scored.
+    Messages: the copilot, N_k and P_k up; the copilot down. Private models are not sent; they are scored.
 
-    Without SMKD (`fedgkc-kama`) beta is 0 and the views go: the two models teach each other predictions as in FML on
-    all nodes, alpha CE + (1 - alpha) KL. Without KAMA (`fedgkc-smkd`) the configuration's weights (N_k by default)
-    average. Without both (smkd and kama false) mutual distillation is left alone: what KAMA adds shows against that,
-    not against Local.
+    Without SMKD (`fedgkc-kama`): beta is 0 and there are no views; the two models distil predictions on all nodes as in
+    FML, alpha CE + (1 - alpha) KL. Without KAMA (`fedgkc-smkd`): the mean has the configuration's weights (N_k by
+    default). Without both (smkd and kama false) only mutual distillation remains: compare KAMA with this, not with
+    Local.
 
-    Choices where the paper is silent: both models train at once, where Algorithm 1 has the copilot's line before the
-    private model's (`order`); KL, N and MSE are means over all nodes (`nodes`), CE over training nodes; the views have
-    dropout (`view_dropout`), and the weak one is a fixed target in KL and not in MSE; Eq. 8's M is the number of
-    classes C; a node without neighbours has cosine 0; P_k below 1e-6 counts as 1e-6 (a uniform prediction of many
-    classes is below 0), which is logged; a client without a training node has nothing to teach and weighs 0.
+    Choices that the paper does not fix: both models are trained together, although Algorithm 1 lists the copilot before
+    the private model (`order`); KL, N and MSE are means over all nodes (`nodes`), CE over training nodes; the views
+    have dropout (`view_dropout`), and the weak view is a fixed target in KL but not in MSE; M in Eq. 8 is the number of
+    classes C; a node without neighbours has cosine 0; P_k is at least 1e-6 (for uniform predictions of many classes it
+    is negative), and raised values are logged; a client without training nodes has weight 0.
     """
 
     family = "distillation"
-    summary = "a small copilot model travels, is taught by the client's own model and weighted by what it knows"
+    summary = "clients send a small copilot, distilled with their private model; the mean weights copilots by strength"
     title = "FedGKC"
     venue = "arXiv 2025"
     paper_url = "https://arxiv.org/abs/2501.12624"
@@ -73,9 +73,9 @@ class FedGKC(Views, CommonWidth, DualModel):
         later=True,
     )
     view_dropout: bool = option(
-        True, "dropout in the two views, besides their augmentation; ours: the paper names none", later=True
+        True, "dropout in the two views in addition to their augmentation; our choice, not in the paper", later=True
     )
-    neighbour_mean: bool = option(False, "divide N's inner sum by |N(i)| + 1, which the paper does not")
+    neighbour_mean: bool = option(False, "divide N's inner sum by |N(i)| + 1 (not in the paper)")
     smkd: bool = option(True, "self-mutual knowledge distillation: N and the two views")
     kama: bool = option(True, "knowledge-aware aggregation; off: the training configuration's `weighting`")
 
@@ -99,12 +99,12 @@ class FedGKC(Views, CommonWidth, DualModel):
         return self.alpha * task + mean_of(clients, distilled, self.nodes)
 
     def _own_views(self, clients: ClientBatch) -> torch.Tensor:
-        """(N,) what the private model's weak view teaches its strong one."""
+        """Return MSE(e^w, e^s) + KL(p^w || p^s) per node (N,)."""
         weak, strong = (
             self._through(clients, self.view(clients, strength, strength)) for strength in ("weak", "strong")
         )
-        near = (weak.embedding - strong.embedding).square().mean(1)
-        return near + kl(weak.logits.log_softmax(1), strong.logits.log_softmax(1))
+        distance = (weak.embedding - strong.embedding).square().mean(1)
+        return distance + kl(weak.logits.log_softmax(1), strong.logits.log_softmax(1))
 
     def _through(self, clients: ClientBatch, data: tuple[Batch, ...]) -> Forward:
         return clients.network.forward(clients.params, data, clients.streams if self.view_dropout else None)
@@ -132,13 +132,13 @@ class FedGKC(Views, CommonWidth, DualModel):
         low = int((uploads["strength"] < LEAST).sum())
         if low:
             logging.getLogger(__name__).info("round %d: P_k of %d clients raised to %g", server.round, low, LEAST)
-        taught = (server.weights > 0).float()
-        nodes, strength = uploads["nodes"] * taught, uploads["strength"].clamp(min=LEAST) * taught
+        trained = (server.weights > 0).float()
+        nodes, strength = uploads["nodes"] * trained, uploads["strength"].clamp(min=LEAST) * trained
         return (nodes / nodes.sum() + strength / strength.sum()) / 2
 
 
 def node_strength(p: torch.Tensor, batch: Batch, weight: float) -> torch.Tensor:
-    """(N,) the terms of P_k (Eq. 8, 9) of predictions p (N, C), C > 1; weight: its lambda."""
+    """Return the terms of P_k per node (N,) (Eq. 8, 9). p: predictions (N, C), C > 1; weight: lambda."""
     top, classes = p.max(1).values, p.shape[1]
     unit = F.normalize(p, dim=1)
     agreement = (unit * (batch.mean @ unit)).sum(1)
@@ -147,12 +147,13 @@ def node_strength(p: torch.Tensor, batch: Batch, weight: float) -> torch.Tensor:
 
 @METHODS.register("fedgkc-smkd")
 class FedGKCSMKD(FedGKC):
-    """FedGKC with its distillation alone (Table V): the configuration's weights, N_k by default, average copilots.
+    """FedGKC with its distillation only (Table V): copilots are averaged with the configuration's weights, by default
+    N_k.
 
     Messages: the copilot up and down.
     """
 
-    summary = "FedGKC with its distillation alone"
+    summary = "FedGKC with its distillation only"
     title = "FedGKC (SMKD only)"
     venue = "arXiv 2025"
     paper_url = "https://arxiv.org/abs/2501.12624"
@@ -162,12 +163,12 @@ class FedGKCSMKD(FedGKC):
 
 @METHODS.register("fedgkc-kama")
 class FedGKCKAMA(FedGKC):
-    """FedGKC with its aggregation alone (Table V): private model and copilot teach each other predictions only.
+    """FedGKC with its aggregation only (Table V): private model and copilot distil predictions only.
 
     Messages as FedGKC.
     """
 
-    summary = "FedGKC with its weighted aggregation alone"
+    summary = "FedGKC with its weighted aggregation only"
     title = "FedGKC (KAMA only)"
     venue = "arXiv 2025"
     paper_url = "https://arxiv.org/abs/2501.12624"

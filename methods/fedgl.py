@@ -1,4 +1,4 @@
-"""FedGL: FedAvg whose server finds pseudo-labels and a pseudo-graph for all clients, and the two ablations."""
+"""FedGL: FedAvg whose server computes pseudo-labels and a pseudo-graph for all clients, and its two ablations."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from .fedavg import FedAvg
 
 # -- the pseudo-graph --------------------------------------------------------------------------------------------------
 
-CHUNK = 2**20  # similarities held at a time
+CHUNK = 2**20  # similarities in memory at a time
 
 
 @section("augmentation")
 def similarity_graph(h: torch.Tensor, neighbours: int) -> sp.csr_matrix:
-    """The largest `neighbours` entries of each row of max(h h^T, 0), rows scaled to sum 1; in chunks of rows.
+    """Return the `neighbours` largest entries of each row of max(h h^T, 0), rows scaled to sum 1.
 
-    h: (n, C). Returns (n, n) float32; a row without a positive entry is empty.
+    h: (n, C). Returns float32 (n, n); a row without a positive entry is empty.
     """
     values, columns = [], []
     for rows in h.split(max(1, CHUNK // max(len(h), 1))):
@@ -56,31 +56,31 @@ def similarity_graph(h: torch.Tensor, neighbours: int) -> sp.csr_matrix:
 
 
 def normalised(graph: sp.csr_matrix) -> sp.csr_matrix:
-    """D^-1/2 A D^-1/2, D the weighted degrees of A, which are its row sums; 0^-1/2 = 0."""
+    """Return D^-1/2 A D^-1/2, D the row sums of A; 0^-1/2 = 0."""
     degree = np.asarray(graph.sum(1)).ravel()
     scale = np.where(degree > 0, degree, np.inf) ** -0.5
     return (sp.diags(scale) @ graph @ sp.diags(scale)).astype(np.float32)
 
 
 def symmetric(graph: sp.csr_matrix) -> sp.csr_matrix:
-    """As `normalised`, of (A + A^T) / 2."""
+    """Return `normalised` of (A + A^T) / 2."""
     return normalised((graph + graph.T) / 2)
 
 
 def released(graph: sp.csr_matrix) -> sp.csr_matrix:
-    """D^-1/2 A^T D^-1/2 of A with ones on its diagonal, D its row sums: OpenFGL's server, transposition and all."""
+    """Return D^-1/2 A^T D^-1/2 of A with ones on its diagonal, D its row sums, as OpenFGL's server."""
     ones = graph + sp.diags(1 - graph.diagonal())
     return normalised(ones).T.tocsr()
 
 
 def unchanged(graph: sp.csr_matrix) -> sp.csr_matrix:
-    """The graph itself."""
+    """Return the graph itself."""
     return graph
 
 
 @dataclass(frozen=True)
 class Form:
-    """What the server does to the whole pseudo-graph, and what a client does to its own part of that."""
+    """Normalisations of the pseudo-graph: by the server (whole), and by a client (its part)."""
 
     server: Callable[[sp.csr_matrix], sp.csr_matrix]
     client: Callable[[sp.csr_matrix], sp.csr_matrix]
@@ -95,7 +95,7 @@ FORMS = {
 
 # -- the method --------------------------------------------------------------------------------------------------------
 
-# Pairs of nodes that the server compares a round: Coauthor-Physics (1.2e9) takes seconds, ogbn-arxiv (2.9e10) minutes.
+# Pairs of nodes compared per round: Coauthor-Physics (1.2e9) takes seconds, ogbn-arxiv (2.9e10) minutes.
 MOST_PAIRS = 2 * 10**9
 
 
@@ -104,37 +104,37 @@ class FedGL(FedAvg):
     """Chen, Hu, Xu, Zheng, 2021 (arXiv 2105.03170): node classification, clients that overlap in nodes.
 
     Client k: L = CE over its training nodes + alpha CE against the pseudo-labels of its other nodes, on the propagation
-    matrix A_hat_k + beta D^-1/2 A^(k) D^-1/2, A^(k) the server's pseudo-graph among its own nodes, D its degrees.
+    matrix A_hat_k + beta D^-1/2 A^(k) D^-1/2, A^(k) the server's pseudo-graph among the client's nodes, D its degrees.
     It reports its predictions without dropout: H_k = logits (N_k, C), P_k = softmax(H_k).
-    Server: theta <- sum_k w_k theta_k, w_k = N_k / sum N (the configuration's `weighting`). Node i is fused over the
-    clients that reported it, S_i: P_i = sum_(k in S_i) w_k P_ki / W_i, W_i = sum_(k in S_i) w_k, and H alike. Its
-    pseudo-label is argmax P_i if max P_i > threshold. The pseudo-graph keeps the s largest entries of each row of
-    max(H H^T, 0), rows scaled to sum 1. In the first round there are neither.
+    Server: theta <- sum_k w_k theta_k, w_k = N_k / sum N (the configuration's `weighting`). S_i are the clients that
+    reported node i: P_i = sum_(k in S_i) w_k P_ki / W_i, W_i = sum_(k in S_i) w_k, and H_i likewise. The pseudo-label
+    of i is argmax P_i if max P_i > threshold. The pseudo-graph keeps the s largest entries of each row of
+    max(H H^T, 0), rows scaled to sum 1. The first round uses neither.
 
-    Messages: theta, P_k (N_k, C) and H_k (N_k, C) up, as the paper says, although H_k would do; theta, pseudo-labels
-    (N_k,) int64 with -1 for none, and the pseudo-graph's entries among the client's nodes, at most N_k s of (value,
-    index row N_k + column; with "openfgl" s + 1), down. What alpha = 0, beta = 0 or a later `start` leaves without use
-    is not sent. The ids by which the server aligns nodes, (N_k,) int64, go up once before the rounds. With partial
-    participation nodes that no client reported in the last round have no pseudo-label and no pseudo-edge. Scored as the
-    other methods are, on the true graph alone; FedGL's global goal is `score_on: union`.
+    Messages: theta, P_k (N_k, C) and H_k (N_k, C) up, as in the paper, although H_k alone would be enough; theta,
+    pseudo-labels (N_k,) int64 with -1 for none, and the pseudo-graph's entries among the client's nodes, at most N_k s
+    (with "openfgl" N_k (s + 1)) pairs of value and index row N_k + column, down. Messages without use because of
+    alpha = 0, beta = 0 or a later `start` are not sent. The node ids for alignment, (N_k,) int64, are sent up once
+    before the rounds. With partial participation, nodes that no client reported in the last round have no pseudo-label
+    and no pseudo-edge. Scored on the true graph, as other methods; FedGL's global goal is `score_on: union`.
 
-    Departures. Eq. 11 and 13 weigh over all clients although only S_i hold node i, which caps the confidence at W_i:
-    divided by W_i unless `literal`. Eq. 8 sums over nodes, so that thousands of pseudo-labels drown 140 labels: means
-    unless `reduction` is "sum". Kipf's biases, and L2 on all weights; Adam's state is kept over rounds.
+    Departures. Eq. 11 and 13 weight over all clients although only S_i hold node i, which limits the confidence to W_i:
+    here it is divided by W_i unless `literal`. Eq. 8 sums over nodes, so thousands of pseudo-labels outweigh 140
+    labels: here means unless `reduction` is "sum". Kipf's biases, L2 on all weights; Adam's state is kept over rounds.
 
-    Readings. (1) A with rows scaled is not symmetric: (A + A^T) / 2 before normalisation is our choice, `pseudo_graph`;
-    it lets a node have more than s neighbours, hundreds where its outputs are the largest, which Eq. 9 as printed does
-    not. OpenFGL sets A_ii = 1, takes D^-1/2 A^T D^-1/2 of the whole graph and cuts each client's part from that; the
-    0.1 that it adds at random to empty columns is left out. (2) Algorithm 1 reports H_k and P_k before the minimisation
-    (line 6) and on the completed graph (lines 5-6); here after it, as OpenFGL does, and on the client's own graph,
-    which the predictions are scored on, because outputs computed with the pseudo-graph confirm its errors round after
-    round: `report_when`, `report_on`. (3) GPG needs outputs that mean something after one round: with features whose
-    rows are divided by their sums the first pseudo-graphs join nodes at random: `start`. (4) A_hat_k + beta ... is made
-    anew every round and does not accumulate.
+    Readings. (1) A with scaled rows is not symmetric. Our choice is (A + A^T) / 2 before normalisation
+    (`pseudo_graph`); a node can then have more than s neighbours, hundreds if its outputs are the largest; with Eq. 9
+    as printed it cannot. OpenFGL sets A_ii = 1 and selects each client's part of D^-1/2 A^T D^-1/2 of the whole graph;
+    the 0.1 that it adds at random to empty columns is left out. (2) Algorithm 1 reports H_k and P_k before the
+    minimisation (line 6) and on the completed graph (lines 5-6). Here they are reported after it, as in OpenFGL, and on
+    the client's own graph, on which predictions are scored, because outputs from the pseudo-graph repeat its errors
+    (`report_when`, `report_on`). (3) The pseudo-graph needs useful outputs after one round: with features divided by
+    their row sums, the first pseudo-graphs join random nodes (`start`). (4) A_hat_k + beta ... is computed again every
+    round and does not accumulate.
     """
 
     family = "graph repair"
-    summary = "the server adds edges and labels it believes in to clients that share nodes"
+    summary = "the server adds pseudo-edges and confident pseudo-labels to clients that share nodes"
     title = "FedGL"
     venue = "arXiv 2021"
     paper_url = "https://arxiv.org/abs/2105.03170"
@@ -152,7 +152,7 @@ class FedGL(FedAvg):
         "fused", "apply the threshold to the fused prediction (paper), or to each client's before (OpenFGL)"
     )
     report_on: Literal["own", "augmented"] = option(
-        "own", "reported outputs are computed on the client's own graph (ours), or on A_hat + beta A too"
+        "own", "reported outputs are computed on the client's own graph (ours), or on A_hat + beta A"
     )
 
     report_when: Literal["after", "before"] = option(
@@ -160,12 +160,12 @@ class FedGL(FedAvg):
     )
     pseudo_graph: Literal["symmetric", "printed", "openfgl"] = option(
         "symmetric",
-        "A made symmetric, then normalised (ours); Eq. 9 as printed; or OpenFGL's: own entry 1, normalised "
-        "before it is cut",
+        "A made symmetric, then normalised (ours); Eq. 9 as printed; or OpenFGL's: diagonal 1, normalised "
+        "before each client's part is selected",
         later=True,
     )
     start: int = option(
-        2, "first round with pseudo-labels and pseudo-graph (paper: 2); later ones are ours", ge=2, later=True
+        2, "first round with pseudo-labels and pseudo-graph (paper: 2); other values are ours", ge=2, later=True
     )
 
     def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
@@ -193,10 +193,10 @@ class FedGL(FedAvg):
 
     def open(self, server: Server) -> Download:
         download = super().open(server)
-        return {} if self.alpha or self.beta else download  # otherwise the model follows the alignment
+        return {} if self.alpha or self.beta else download  # with alpha or beta, the alignment sends the model
 
     def align(self, server: Server, uploads: Tree) -> Download:
-        """Number the nodes that some client holds; place: of each client, the numbers of its rows."""
+        """Number the nodes of all clients; place: for each client, the numbers of its rows."""
         ids = uploads["id"]
         held, place = torch.unique(torch.cat(ids), return_inverse=True)
         server.state["place"], server.state["nodes"] = place.split([len(client_ids) for client_ids in ids]), len(held)
@@ -213,19 +213,19 @@ class FedGL(FedAvg):
 
         def loss(clients: ClientBatch) -> torch.Tensor:
             logits = clients.network.forward(clients.params, (batch,), clients.streams).logits
-            guessed = clients.mean_over(F.cross_entropy(logits[rows], pseudo[rows], reduction="none"), rows)
-            return clients.cross_entropy(logits) * known_weight + self.alpha * guessed * guessed_weight
+            pseudo_loss = clients.mean_over(F.cross_entropy(logits[rows], pseudo[rows], reduction="none"), rows)
+            return clients.cross_entropy(logits) * label_weight + self.alpha * pseudo_loss * pseudo_weight
 
-        known_weight, guessed_weight = self.loss_weights(batch, batch.rows["train"]), self.loss_weights(batch, rows)
+        label_weight, pseudo_weight = self.loss_weights(batch, batch.rows["train"]), self.loss_weights(batch, rows)
         clients.load(clients.received["model"])
-        seen = batch if self.report_on == "augmented" else clients.batch
-        early = self.report(clients, seen) if self.report_when == "before" else {}
+        reported = batch if self.report_on == "augmented" else clients.batch
+        early = self.report(clients, reported) if self.report_when == "before" else {}
         clients.fit(loss)
-        return {"model": clients.params} | (early or self.report(clients, seen))
+        return {"model": clients.params} | (early or self.report(clients, reported))
 
     @torch.no_grad()
     def report(self, clients: ClientBatch, batch: Batch) -> Tree:
-        """P_k and H_k of the models as they are, what will be used of them."""
+        """Return P_k and H_k of the current models, each only if it is used."""
         if not (self.alpha or self.beta) or clients.round < self.start - 1:
             return {}
         logits = clients.network.forward(clients.params, (batch,)).logits
@@ -233,13 +233,13 @@ class FedGL(FedAvg):
         return prediction | ({"output": batch.per_client(logits)} if self.beta else {})
 
     def loss_weights(self, batch: Batch, rows: torch.Tensor) -> torch.Tensor:
-        """(K,) what turns each client's mean over the given rows into its loss: 1, or their number for sums."""
+        """Return the factor (K,) of each client's mean over the given rows: 1, or their number for sums."""
         counts = torch.bincount(batch.owner[rows], minlength=batch.clients).float()
         return counts if self.reduction == "sum" else torch.ones(batch.clients)
 
     @section("augmentation")
     def propagation(self, clients: ClientBatch) -> SparseMatrix:
-        """A_hat + beta times the pseudo-graph of all clients, normalised as `pseudo_graph` says."""
+        """Return A_hat + beta times the pseudo-graph of all clients, normalised by `pseudo_graph`."""
         batch: Batch = clients.batch
         rows, columns = [], []
         for index, size, start in zip(clients.received["index"], batch.sizes, batch.offsets, strict=False):
@@ -268,17 +268,17 @@ class FedGL(FedAvg):
         return Each(personal, range(clients))
 
     def fuse(self, server: Server, values: list[torch.Tensor]) -> torch.Tensor:
-        """(nodes, C) the participants' rows (N_k, C), weighted and put together by node; 0 where no client reported."""
+        """Return (nodes, C) weighted means of the participants' rows (N_k, C) by node; 0 for nodes without report."""
         fused = torch.zeros(server.state["nodes"], values[0].shape[1])
         weight = torch.zeros(server.state["nodes"], 1)
         for client, client_weight, rows in zip(server.participants, server.weights, values, strict=True):
-            place = server.state["place"][client]  # no node twice
+            place = server.state["place"][client]  # without duplicates, so += adds every row
             fused[place] += client_weight * rows
             weight[place] += client_weight
         return fused if self.literal else fused / weight.where(weight > 0, torch.ones(()))
 
     def pseudo_labels(self, server: Server, predictions: list[torch.Tensor]) -> torch.Tensor:
-        """(nodes,) the fused predictions' classes, -1 where they are not confident."""
+        """Return the classes (nodes,) of the fused predictions, -1 if the confidence is too low."""
         if self.threshold_on == "each":
             predictions = [p * (p > self.threshold) for p in predictions]
         confidence, label = self.fuse(server, predictions).max(1)
@@ -292,7 +292,7 @@ class FedGLWithoutGraph(FedGL):
     Messages: theta and P_k (N_k, C) up, theta and pseudo-labels (N_k,) down; see FedGL. Any backbone.
     """
 
-    summary = "FedGL with pseudo-labels alone"
+    summary = "FedGL with pseudo-labels only"
     title = "FedGL (without pseudo-graph)"
     venue = "arXiv 2021"
     paper_url = "https://arxiv.org/abs/2105.03170"
@@ -307,7 +307,7 @@ class FedGLWithoutLabels(FedGL):
     Messages: theta and H_k (N_k, C) up, theta and the pseudo-graph's entries among the client's nodes down; see FedGL.
     """
 
-    summary = "FedGL with the pseudo-graph alone"
+    summary = "FedGL with the pseudo-graph only"
     title = "FedGL (without pseudo-labels)"
     venue = "arXiv 2021"
     paper_url = "https://arxiv.org/abs/2105.03170"

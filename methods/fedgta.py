@@ -1,4 +1,4 @@
-"""FedGTA: personalised averaging of clients whose topology and predictions look alike."""
+"""FedGTA: personalised averaging of clients with similar topology and predictions."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from .parts.personal import cosine, mix
 class FedGTA(LocalTraining):
     """Li et al., PVLDB 17(1), 2023 (arXiv 2401.11755): topology-aware personalised averaging.
 
-    Client k trains on its cross-entropy from the model it was sent, then propagates labels: Y_0 = its predictions,
-    one-hot labels in training rows; Y_l = kappa A_hat Y_(l-1) + (1 - kappa) Y_0. Smoothing confidence H_k = sum_i D_ii
+    Client k trains the received model on its cross-entropy, then propagates labels: Y_0 = its predictions, with one-hot
+    labels in training rows; Y_l = kappa A_hat Y_(l-1) + (1 - kappa) Y_0. Smoothing confidence H_k = sum_i D_ii
     sum_c (1/e + y_ic log y_ic), y = softmax(Y / temperature), D the degrees of A + I. Profile q_k: for q = 1..orders
-    the mean over nodes of Y^q, and with "hybrid" that of (Y - mean)^q too.
-    Server: client i gets sum_j H_j theta_j / sum_j H_j over the j with cos(q_i, q_j) > similarity, itself always.
+    the mean over nodes of Y^q, and with "hybrid" also of (Y - mean)^q.
+    Server: client i gets sum_j H_j theta_j / sum_j H_j over i and all j with cos(q_i, q_j) > similarity.
 
-    Messages: theta, q_k (orders C, or 2 orders C) and H_k (1) up; a theta of its own down, which is scored after
-    aggregation, as the released code does. A client that skips rounds finds what it was sent last.
+    Messages: theta, q_k (orders C, or 2 orders C) and H_k (1) up; a personal theta down, which is scored after
+    aggregation, as in the released code. A client that skips rounds keeps its last download.
 
-    Both released codes take the moments of softmax(Y) instead, and put one-hot labels over the training rows of all y
-    again: `as_released`. Without the labels softmax(Y) is so flat that every pair of clients is alike. Even with them
-    nearly all pairs are at a similarity of 0.5 (of Cora's 0.89, CiteSeer's 1.00; with the moments of Y 0.18 and 0.49),
-    so that the released form comes close to one model weighted by confidence. The original's orders, similarity and
-    moments for each dataset are parameters; its backbone, a GAMLP of three layers, is not among ours. What they do to
-    the propagation is not offered: the original adds the training labels once more at every step and starts from the
-    true labels of nodes outside all three splits, OpenFGL starts from training rows alone.
+    Both released codes use the moments of softmax(Y), and set the training rows of y to one-hot labels again:
+    `as_released`. Without these labels softmax(Y) is so flat that all pairs of clients are similar. With them, nearly
+    all pairs still pass a similarity of 0.5 (0.89 of Cora's pairs, 1.00 of CiteSeer's; with the moments of Y 0.18 and
+    0.49), so the released form is close to one model weighted by confidence. The original's orders, similarity and
+    moments per dataset are parameters; its backbone, a GAMLP of three layers, is not available. Two variants of the
+    propagation are not available: the original adds the training labels again at every step and starts from the true
+    labels of nodes outside all three splits; OpenFGL starts from training rows only.
     """
 
     family = "personal"
-    summary = "averages clients whose labels spread alike over their graphs"
+    summary = "averages clients whose labels have similar distributions over their graphs"
     title = "FedGTA"
     venue = "PVLDB 2023"
     paper_url = "https://arxiv.org/abs/2401.11755"
@@ -55,7 +55,7 @@ class FedGTA(LocalTraining):
     )
     similarity: float = option(
         0.5,
-        "least cosine of profiles (OpenFGL, Cora: 0.5; CiteSeer 0.6, PubMed 0.65)",
+        "minimal cosine of profiles (OpenFGL, Cora: 0.5; CiteSeer 0.6, PubMed 0.65)",
         ge=-1,
         lt=1,
         tune=[0.3, 0.5, 0.65],
@@ -75,7 +75,7 @@ class FedGTA(LocalTraining):
 
     @torch.no_grad()
     def profile(self, clients: ClientBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """(K, orders C or 2 orders C) moments and (K,) confidence of the clients' propagated predictions."""
+        """Return moments (K, orders C or 2 orders C) and confidence (K,) of the clients' propagated predictions."""
         batch, rows = clients.batch, clients.batch.rows["train"]
         known = F.one_hot(batch.label[rows], clients.classes).float()
         start = clients.forward(training=False).logits.softmax(1).index_copy(0, rows, known)
@@ -90,8 +90,8 @@ class FedGTA(LocalTraining):
         return moments.flatten(1), smoothing_confidence(flat, batch)
 
     def server(self, server: Server, uploads: Tree) -> Download:
-        alike = cosine(uploads["moments"]) > self.similarity
-        weights = alike * uploads["confidence"]
+        similar = cosine(uploads["moments"]) > self.similarity
+        weights = similar * uploads["confidence"]
         return mix(server, uploads["model"], weights / weights.sum(1, keepdim=True))
 
     def personal_model(self, clients: ClientBatch) -> Params | None:
@@ -100,7 +100,7 @@ class FedGTA(LocalTraining):
 
 
 def column_moments(values: torch.Tensor, batch: Batch, orders: int) -> torch.Tensor:
-    """(N, C) -> (K, orders, C): mean over each client's nodes of values^q, q = 1..orders."""
+    """Return (K, orders, C): means over each client's nodes of values^q, q = 1..orders. values: (N, C)."""
     nodes = torch.tensor(batch.sizes).view(-1, 1)
     powers, moments = values, []
     for order in range(orders):
@@ -110,17 +110,16 @@ def column_moments(values: torch.Tensor, batch: Batch, orders: int) -> torch.Ten
 
 
 def smoothing_confidence(soft: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """(K,) sum over each client's nodes of (degree + 1) sum_c (1/e + y_c log y_c), never negative. soft: (N, C)."""
+    """Return (K,) sums over each client's nodes of (degree + 1) sum_c (1/e + y_c log y_c) >= 0. soft: y (N, C)."""
     each = (math.exp(-1) + torch.xlogy(soft, soft)).sum(1)
     return segment_sum(each * (batch.degrees + 1), batch.owner, batch.clients)
 
 
 def propagate_labels(batch: Batch, start: torch.Tensor, steps: int, kappa: float) -> torch.Tensor:
-    """Y_l = kappa A_hat Y_(l-1) + (1 - kappa) Y_0 for l = 1..steps, A_hat = D^-1/2 (A + I) D^-1/2 of each client.
+    """Return Y_steps (N, C): Y_l = kappa A_hat Y_(l-1) + (1 - kappa) Y_0, A_hat = D^-1/2 (A + I) D^-1/2 per client.
 
-    The personalised-PageRank form of label propagation that FedGTA and AdaFGL use (Zhu & Ghahramani, 2002; Gasteiger et
-    al., ICLR 2019). batch: N nodes; a `propagation` of its own takes the place of A_hat. start: Y_0 (N, C), taken up
-    again at every step. Returns Y_steps (N, C), Y_0 itself for no step. Gradients reach `start`.
+    The personalised-PageRank form of label propagation in FedGTA and AdaFGL (Zhu & Ghahramani, 2002; Gasteiger et al.,
+    ICLR 2019). batch: N nodes; its `propagation`, if set, replaces A_hat. start: Y_0 (N, C), which gets gradients.
     """
     y = start
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""FedIIH: a disentangled network whose factors are mixed one by one, each among the clients that are alike in it."""
+"""FedIIH: a disentangled network; each of its factors is averaged among the clients that are similar in it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STATISTICS_LAYERS = 2  # routing layers from the last hidden layer to the latent
 class DisentangledGNN(Backbone):
     """Linear maps d -> h for each of M factors, routing layers without parameters, a classifier of M h -> C.
 
-    Parameters of factor m: "m.weight" (d, h), "m.bias" (h), "head.m.weight" (h, C); "head.bias" (C) is common.
+    Parameters of factor m: "m.weight" (d, h), "m.bias" (h), "head.m.weight" (h, C); of all factors: "head.bias" (C).
     """
 
     factors: int
@@ -66,7 +66,7 @@ class DisentangledGNN(Backbone):
         return Forward(logits, [h], activate=lambda rows: rows)
 
     def hidden_rows(self, params: Params, batch: Batch, streams: Streams | None = None) -> torch.Tensor:
-        """(N, M h) the last hidden layer, dropped out in training."""
+        """Return the last hidden layer (N, M h), with dropout in training."""
         x = batch.x if streams is None else batch.x.dropout(self.input_dropout, streams)
         weight, bias = (torch.cat([params[f"{m}.{n}"] for m in range(self.factors)], -1) for n in ("weight", "bias"))
         h = self._activated(segment_add(x @ weight, bias, batch.sizes), batch, streams)
@@ -79,46 +79,46 @@ class DisentangledGNN(Backbone):
         return h if streams is None else dropout(h, self.dropout, streams, batch.sizes)
 
     def route(self, h: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """(N, M h) of DisenGCN's neighbourhood routing (Ma et al., ICML 2019), temperature 1."""
+        """Return (N, M h) after DisenGCN's neighbourhood routing (Ma et al., ICML 2019), temperature 1."""
         kernels = active_kernels()
         x = unit(h.view(len(h), self.factors, self.hidden))
         u = x
-        for _ in range(self.routings if self.factors > 1 else 1):  # of one factor every routing gives the same
+        for _ in range(self.routings if self.factors > 1 else 1):  # all routings of a single factor are equal
             share = kernels.u_dot_v(batch.graph, x, u).softmax(1)  # (E, M, 1)
             u = unit(x + kernels.u_mul_e_sum(batch.graph, x, share))
         return u.reshape(len(h), -1)
 
 
 def unit(rows: torch.Tensor) -> torch.Tensor:
-    """Rows of norm 1; of zeros, zeros without gradient (`F.normalize` multiplies gradients by 1e12 there)."""
+    """Return rows of norm 1; a zero row stays zero without gradient (`F.normalize` multiplies it by 1e12)."""
     norm = rows.norm(dim=-1, keepdim=True)
     return rows / torch.where(norm > 0, norm, torch.inf)
 
 
 @METHODS.register("fediih")
 class FedIIH(LocalTraining):
-    """Yu, Chen, Tong, Gu, Gong, AAAI 2025 (arXiv 2412.11402): each latent factor averaged by its own similarities.
+    """Yu, Chen, Tong, Gu, Gong, AAAI 2025 (arXiv 2412.11402): each latent factor is averaged by its own similarities.
 
-    Client: h_im = leaky_relu(W_m x_i + b_m) for each factor m, then layers without parameters: x = u = unit(h), and
-    some times p_jim = softmax over m of <x_jm, u_im>, u_im = unit(x_im + sum over neighbours j of p_jim x_jm);
+    Client: h_im = leaky_relu(W_m x_i + b_m) for each factor m, then layers without parameters: x = u = unit(h), then
+    `routings` times p_jim = softmax over m of <x_jm, u_im>, u_im = unit(x_im + sum over neighbours j of p_jim x_jm);
     h = leaky_relu(u). A linear classifier of all factors; E epochs on the mean cross-entropy. Then the statistics of
-    each factor, mean mu_m and log-variance l_m: two further layers, their mean over the nodes.
+    each factor, mean mu_m and log-variance l_m: two more layers, mean over the nodes.
     Server: S^m_ij = exp(scale (1 - JS_ij / log 2)), rows normalised; JS_ij = KL(i || c) / 2 + KL(j || c) / 2 of the
-    Gaussians (mu_m, exp l_m) of i and j, c with the means of their means and variances. What belongs to factor m is
-    mixed by S^m; the classifier's bias is the plain mean.
-    Messages: theta and the statistics (M h values) up, of its own theta down. Scored: each client's model after
-    training. A client that skips rounds finds what it was sent last.
+    Gaussians (mu_m, exp l_m) of i and j, c with the means of their means and variances. The parameters of factor m are
+    mixed by S^m; the classifier's bias is the uniform mean.
+    Messages: theta and the statistics (M h values) up, a personal theta down. Scored: each client's model after
+    training. A client that skips rounds keeps its last download.
 
     Paper and code. The paper infers the factors by a hierarchical variational model with shared means. In the released
-    code the loss of it moves a vector alone that no client sends and no prediction uses (the optimiser holds nothing
-    else), so that and the server's shared mean are left out. Its networks of mean and log-variance are the same layers
-    without parameters, which differ by their dropout: here they are one, without dropout, so mu_m = l_m. A row of zeros
-    stays one and passes no gradient. Width of a factor, dropout, rate and epochs are the cell's (released: 64 to 256,
-    0.2 to 0.5, Adam 0.01 to 0.02, 1).
+    code its loss trains only a vector that is not sent and not used in predictions, so this loss and the server's
+    shared mean are left out. The code's networks of mean and log-variance are the same layers without parameters and
+    differ in dropout only: here they are one, without dropout, so mu_m = l_m. A row of zeros stays zero and has no
+    gradient. Width of a factor, dropout, rate and epochs are the run's (released: 64 to 256, 0.2 to 0.5, Adam 0.01 to
+    0.02, 1).
     """
 
     family = "personal"
-    summary = "averages each latent factor of a disentangled network among clients that are alike in it"
+    summary = "averages each latent factor of a disentangled network among clients that are similar in it"
     title = "FedIIH"
     venue = "AAAI 2025"
     paper_url = "https://arxiv.org/abs/2412.11402"
@@ -128,7 +128,7 @@ class FedIIH(LocalTraining):
     factors: int = option(2, "latent factors M (code: 1 to 10 by dataset, Cora 2)", ge=1, tune=[1, 2, 4])
     convolutions: int = option(3, "routing layers (code: 3)", ge=1, tune=[1, 3])
     routings: int = option(6, "iterations of the routing in a layer (code: 5 or 6)", ge=1)
-    scale: float = option(10.0, "sharpness of the mixture (code: 10)", ge=0)
+    scale: float = option(10.0, "factor of the similarities in the softmax (code: 10)", ge=0)
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         return [
@@ -148,14 +148,14 @@ class FedIIH(LocalTraining):
 
     @torch.no_grad()
     def statistics(self, clients: ClientBatch) -> torch.Tensor:
-        """(K, M, h) what is mean and log-variance of each factor alike."""
+        """Return (K, M, h), both mean and log-variance of each factor."""
         network, batch = clients.network.backbones[0], clients.batch
         assert isinstance(network, DisentangledGNN)
         z = network.hidden_rows(clients.params, batch)
         for _ in range(STATISTICS_LAYERS):
             z = F.leaky_relu(network.route(z, batch))
-        total = segment_sum(z, batch.owner, len(clients)) / torch.tensor(batch.sizes).unsqueeze(1)
-        return total.view(len(clients), network.factors, -1)
+        mean = segment_sum(z, batch.owner, len(clients)) / torch.tensor(batch.sizes).unsqueeze(1)
+        return mean.view(len(clients), network.factors, -1)
 
     def server(self, server: Server, uploads: Tree) -> Download:
         models, means = uploads["model"], uploads["mean"]
@@ -167,10 +167,10 @@ class FedIIH(LocalTraining):
         return send(server, fresh)
 
     def similarity(self, mean: torch.Tensor) -> torch.Tensor:
-        """(n, n) rows of weights, from the means of one factor (n, h), which are log-variances too."""
+        """Return S^m (n, n). mean: (n, h) the means of one factor, which are also its log-variances."""
         mu = mean.double()
         variance = mu.exp()
         middle, spread = (mu[:, None] + mu) / 2, (variance[:, None] + variance) / 2
-        apart = (spread.log() - mu[:, None] + (variance[:, None] + (mu[:, None] - middle) ** 2) / spread - 1).sum(2) / 2
-        js = (apart + apart.T) / 2
+        kl = (spread.log() - mu[:, None] + (variance[:, None] + (mu[:, None] - middle) ** 2) / spread - 1).sum(2) / 2
+        js = (kl + kl.T) / 2
         return (self.scale * (1 - js / math.log(2))).softmax(1)

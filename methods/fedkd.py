@@ -1,4 +1,4 @@
-"""FedKD: a private teacher and a shared student that teach each other, and the student's updates by their SVD."""
+"""FedKD: mutual distillation of a private teacher and a shared student, whose updates are compressed by SVD."""
 
 from __future__ import annotations
 
@@ -24,30 +24,31 @@ from ..registry import option
 from .parts.dual import DualModel, Nodes, as_shared, kl, rows_of, shared_part
 from .parts.personal import CommonWidth
 
-MATCH = "match.weight"  # W_h in the client batch's parameters
+MATCH = "match.weight"  # name of W_h in the clients' parameters
 
 
 @METHODS.register("fedkd")
 class FedKD(CommonWidth, DualModel):
     """Wu et al., Nature Communications 13:2032, 2022 (arXiv 2108.13323).
 
-    Client k, private teacher t of any architecture, student s (GCN-2, as FedGKC has it), in one pass together, with
-    D = CE_t + CE_s and r the embeddings of width h:
+    Client k trains a private teacher t of any architecture and a student s (GCN-2, as in FedGKC) in one pass, with
+    D = CE_t + CE_s and embeddings r of width h:
     L_t = CE_t + KL(p_s || p_t) / D + |r_t - W_h r_s|^2 / (h D),   L_s = CE_s + KL(p_t || p_s) / D + the same last term,
-    W_h (h, h) private. Of the paper's matches of hidden states and attention only the embedding exists in a GNN.
-    Up: the student's update U = theta_s - theta_g; matrices by the smallest number r of singular values that holds the
-    share T of their energy, T = start + (end - start) t / R at round t. Server: mean of the restored updates,
-    compressed alike, added to theta_g by everyone. Messages up and down: min(r (m + n + 1), m n) scalars for an m x n
-    matrix, a vector as it is; theta_g whole at a client's first round, and to one that missed the last update.
+    W_h (h, h) private. The paper also matches hidden states and attention; a GNN has the embedding only.
+    Up: the student's update U = theta_s - theta_g; a matrix is reduced to the smallest number r of singular values with
+    the share T of its energy, T = start + (end - start) t / R in round t. Server: the mean of the restored updates,
+    compressed in the same way; server and clients add it to theta_g. Messages up and down: min(r (m + n + 1), m n)
+    scalars per m x n matrix, vectors uncompressed; the whole theta_g in a client's first round and after a missed
+    update.
 
-    Departures: both released implementations keep rank 0, a zero matrix, where the last singular value alone holds
-    1 - T of the energy; here r is at least 1 and may be full. Predictions that teach, and D, get no gradient (our
-    choice): D weighs, and is not an end. Means over nodes, not over nodes x classes. HtFLlib compresses parameters, and
-    clips gradients at 10, which the training configuration can.
+    Departures: both released implementations keep rank 0, a zero matrix, if the last singular value has 1 - T of the
+    energy; here r is at least 1 and at most full. Teaching predictions, and D, get no gradient (our choice), because D
+    is a weight and not an objective. Means are over nodes, not over nodes x classes. HtFLlib compresses parameters, and
+    clips gradients at 10, which the training configuration also offers.
     """
 
     family = "distillation"
-    summary = "a small student travels and learns from each client's own teacher, and teaches it"
+    summary = "clients send a small student; it and the client's private teacher distil each other"
     title = "FedKD"
     venue = "Nature Communications 2022"
     paper_url = "https://arxiv.org/abs/2108.13323"
@@ -79,10 +80,10 @@ class FedKD(CommonWidth, DualModel):
         task = clients.cross_entropy(teacher.logits) + clients.cross_entropy(student.logits)
         log_t, log_s = teacher.logits[rows].log_softmax(1), student.logits[rows].log_softmax(1)
         mapped = segment_product(student.embedding, clients.params[MATCH], clients.batch.sizes)
-        # One squared distance serves both losses: its gradient at each model is that model's own.
-        apart = (teacher.embedding - mapped)[rows].square().mean(1)
-        shared = clients.mean_over(kl(log_s, log_t) + kl(log_t, log_s) + apart, rows)
-        # Without a training node nothing tells how good the predictions are, so nothing is distilled.
+        # The same squared distance is in both losses, and each model gets its gradient.
+        distance = (teacher.embedding - mapped)[rows].square().mean(1)
+        shared = clients.mean_over(kl(log_s, log_t) + kl(log_t, log_s) + distance, rows)
+        # A client without training nodes has D = 0 and distils nothing.
         scale = torch.where(task > 0, 1 / task.clamp(min=torch.finfo(task.dtype).tiny), 0.0).detach()
         return task + scale * shared
 
@@ -90,22 +91,22 @@ class FedKD(CommonWidth, DualModel):
         return self.start + (self.end - self.start) * number / rounds
 
     def client(self, clients: ClientBatch) -> Tree:
-        everyone = range(len(clients))
-        before = clients.state["student"] = stack([self._student(clients, k) for k in everyone])
+        members = range(len(clients))
+        before = clients.state["student"] = stack([self._student(clients, k) for k in members])
         clients.load(as_shared(before))
         clients.fit(self.local_loss)
         update = {name: value - before[name] for name, value in shared_part(clients.params).items()}
         energy = self.energy(clients.round, clients.config.rounds)
-        return {"update": gather([compress(row(update, k), energy) for k in everyone])}
+        return {"update": gather([compress(row(update, k), energy) for k in members])}
 
     @staticmethod
     def _student(clients: ClientBatch, k: int) -> Params:
-        """The global student at client k: as received whole, or the one it holds plus the received update."""
+        """Return the global student at client k: the received one, or its current one plus the received update."""
         whole = row(clients.received.get("model", {}), k)
         if any(value.numel() for value in whole.values()):
             return whole
-        held, update = row(clients.state["student"], k), restore(row(clients.received["update"], k))
-        return {name: value + update[name] for name, value in held.items()}
+        current, update = row(clients.state["student"], k), restore(row(clients.received["update"], k))
+        return {name: value + update[name] for name, value in current.items()}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         updates = stack([restore(row(uploads["update"], k)) for k in range(len(server.participants))])
@@ -114,24 +115,24 @@ class FedKD(CommonWidth, DualModel):
         model = server.state["model"] = {name: value + step[name] for name, value in server.state["model"].items()}
         if len(server.participants) == server.clients:
             return {"update": update}
-        # A client that missed this round lacks the model that the next update is added to; it gets the sum instead.
+        # A client that missed this round cannot add the update to its model; it gets the new model instead.
         nothing = transform({"update": update, "model": model}, lambda _: torch.empty(0))
         current, late = nothing | {"update": update}, nothing | {"model": model}
         each = [current if client in server.participants else late for client in range(server.clients)]
         return Each(gather(each), range(server.clients))
 
 
-# -- models on the wire by the leading singular values of their matrices --------------------------------------------
+# -- compression of matrices to their leading singular values -------------------------------------------------------
 
 
 def rank(values: torch.Tensor, energy: float) -> int:
-    """The smallest number of leading singular values (descending) whose squares reach the share `energy` of all."""
+    """Return the smallest number of leading singular values (descending) with the share `energy` of all squares."""
     reached = values.double().square().cumsum(0)
     return min(int((reached < energy * reached[-1]).sum()) + 1, len(values))
 
 
 def factor(matrix: torch.Tensor, energy: float) -> Tree:
-    """(m, n) as left (m, r), values (r,), right (r, n); whole in `left`, without values, where that is not larger."""
+    """Return a matrix (m, n) as left (m, r), values (r,), right (r, n); in `left` alone if that is not larger."""
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
     r = rank(values, energy)
     if r * (matrix.shape[0] + matrix.shape[1] + 1) >= matrix.numel():
@@ -140,20 +141,20 @@ def factor(matrix: torch.Tensor, energy: float) -> Tree:
 
 
 def product(parts: Tree) -> torch.Tensor:
-    """The matrix that `factor` took apart."""
+    """Return the matrix from the parts of `factor`."""
     left: torch.Tensor = parts["left"]
     return (left * parts["values"]) @ parts["right"] if len(parts["values"]) else left
 
 
 @section("compression")
 def compress(model: Params, energy: float) -> Tree:
-    """One model, without client axis: matrices factored, vectors as they are."""
+    """Return one model, without client axis, with factored matrices; vectors are unchanged."""
     return {name: factor(value, energy) if value.dim() == 2 else value for name, value in model.items()}
 
 
 @section("compression")
 def restore(tree: Tree) -> Params:
-    """The model that `compress` took apart."""
+    """Return the model from the output of `compress`."""
     return {name: product(value) if isinstance(value, dict) else value for name, value in tree.items()}
 
 
@@ -167,7 +168,7 @@ def gather(trees: Sequence[Tree]) -> Tree:
 
 
 def row(tree: Tree, client: int) -> Tree:
-    """One client's part of a tree whose leaves have one entry per client."""
+    """Return one client's part of a tree whose leaves have one entry per client."""
     part: Tree = transform(tree, lambda leaf: leaf[client])
     return part
 

@@ -1,4 +1,4 @@
-"""FedLIT: link types that no one has labelled, found by clustering edges, and a graph convolution for each."""
+"""FedLIT: latent link types from clustering of edges, and a graph convolution for each type."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from .fedavg import FedAvg
 
 
 class Pairs:
-    """The undirected edges of a batch as rows first < second, client by client; counts: pairs of each client."""
+    """The undirected edges of a batch as pairs of rows first < second, client by client. counts: pairs per client."""
 
     def __init__(self, batch: Batch) -> None:
         source, target = batch.ends
@@ -48,17 +48,17 @@ class Pairs:
         self.counts: list[int] = torch.bincount(self.owner, minlength=batch.clients).tolist()
 
     def codes(self, projected: torch.Tensor) -> torch.Tensor:
-        """(pairs, 2h) [x'_first; x'_second]."""
+        """Return the codes (pairs, 2h) [x'_first; x'_second]. projected: x' (N, h)."""
         return torch.cat([projected[self.first], projected[self.second]], 1)
 
     def assign(self, projected: torch.Tensor, centroids: torch.Tensor) -> torch.Tensor:
-        """(pairs,) the type whose centroid (K, types, 2h) has the largest cosine with the code; makes no codes."""
+        """Return the types (pairs,) by largest cosine of code and centroid (K, types, 2h), without storing codes."""
         unit = F.normalize(centroids, dim=2).transpose(1, 2)
         first, second = (segment_product(projected, half, self.batch.sizes) for half in unit.chunk(2, dim=1))
         return (first[self.first] + second[self.second]).argmax(1)
 
     def means(self, projected: torch.Tensor, types: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-        """(K, types, 2h) the mean code of each type's edges; `before` where it has none."""
+        """Return the mean codes (K, types, 2h) of each type's edges; `before` for a type without edges."""
         clients, number, width = before.shape
         place = self.owner * number + types
         sums = [
@@ -71,17 +71,17 @@ class Pairs:
 
 
 class Links:
-    """The typed graph. Its rows are (client, type, node), so that every channel of every client is one block.
+    """The typed graph. Its rows are (client, type, node): one block per channel of each client.
 
-    matrix: D_c^-1/2 A_c D_c^-1/2 of all types. spread: (rows, N) copies a node into every type; gather: sums them up
-    again over the types in which the node has an edge.
+    matrix: D_c^-1/2 A_c D_c^-1/2 of all types. spread: (rows, N) copies each node to every type. gather: (N, rows) sums
+    over the types in which a node has an edge.
     """
 
     def __init__(self, pairs: Pairs, types: torch.Tensor, number: int) -> None:
         sizes = torch.tensor(pairs.batch.sizes)
         start = torch.tensor(pairs.batch.offsets[:-1])
-        self.sizes = tuple(n for n in pairs.batch.sizes for _ in range(number))  # of each block
-        self.wide = [n * number for n in pairs.batch.sizes]  # of each client
+        self.sizes = tuple(n for n in pairs.batch.sizes for _ in range(number))  # rows per block
+        self.wide = [n * number for n in pairs.batch.sizes]  # rows per client
         total = sum(self.wide)
         self._block = torch.repeat_interleave(torch.arange(len(self.sizes)), torch.tensor(self.sizes))
         self._shape = (len(sizes), number)
@@ -97,13 +97,13 @@ class Links:
         nodes = len(pairs.batch.label)
         row, node = np.arange(total), self._node.numpy()
         self.spread = SparseMatrix(sp.csr_matrix((np.ones(total, np.float32), (row, node)), shape=(total, nodes)))
-        held = (self._present.astype(np.float32), (node, row))
-        self.gather = SparseMatrix(sp.csr_matrix(held, shape=(nodes, total)))
+        present = (self._present.astype(np.float32), (node, row))
+        self.gather = SparseMatrix(sp.csr_matrix(present, shape=(nodes, total)))
 
     def counts(self, mask: torch.Tensor) -> torch.Tensor:
-        """(K, types) nodes of a mask (N,) that have an edge of each type, as float32."""
-        seen = mask[self._node] & torch.from_numpy(self._present)
-        return torch.bincount(self._block[seen], minlength=len(self.sizes)).view(self._shape).float()
+        """Return the numbers (K, types), float32, of nodes of a mask (N,) with an edge of each type."""
+        counted = mask[self._node] & torch.from_numpy(self._present)
+        return torch.bincount(self._block[counted], minlength=len(self.sizes)).view(self._shape).float()
 
 
 # -- the method --------------------------------------------------------------------------------------------------------
@@ -113,25 +113,26 @@ class Links:
 class FedLIT(FedAvg):
     """Xie, Xiong, Yang, WWW 2023 (doi 10.1145/3543507.3583471): node classification with latent link types.
 
-    Model: x' = W1 x; for each type c a channel of its own, linear h -> h and then graph convolutions with ReLU and
-    dropout on the edges of that type alone (D_c^-1/2 A_c D_c^-1/2, without self-loops; a node without such an edge gets
-    0); the sum of the channels; a linear classifier. Code of an edge: [x'_u; x'_v], u < v.
-    Client, each epoch: every edge takes the type whose centroid has the largest cosine with its code; then a centroid
-    becomes the mean of its edges (that of a type without an edge stays); then a step on the mean cross-entropy. Its
-    first centroids are those of mini-batch k-means on its codes.
-    Server: each client's centroids are matched one-to-one to the centres, greedily by cosine (at first the first
-    client's centroids are the centres); a centre becomes the mean of its members; W1 and the classifier are averaged
-    with the clients' numbers of training nodes, a channel uniformly over the clients that have a training node on such
-    an edge, and it stays where none has. A client gets channels and centres in the order of its own types.
+    Model: x' = W1 x; one channel for each type c: linear h -> h, then graph convolutions with ReLU and dropout on the
+    edges of that type only (D_c^-1/2 A_c D_c^-1/2, without self-loops; 0 for a node without such an edge); the sum of
+    the channels; a linear classifier. Code of an edge: [x'_u; x'_v], u < v.
+    Client, each epoch: each edge gets the type whose centroid has the largest cosine with its code; then each centroid
+    becomes the mean of its edges' codes (unchanged for a type without edges); then a step on the mean cross-entropy.
+    The first centroids are those of mini-batch k-means on the client's codes.
+    Server: each client's centroids are matched one-to-one to the centres, greedily by cosine (initially the first
+    client's centroids are the centres); a centre becomes the mean of its centroids. W1 and the classifier are averaged
+    with the clients' numbers of training nodes; a channel is averaged uniformly over the clients with a training node
+    on an edge of its type, and is unchanged if there are none. A client gets channels and centres in the order of its
+    types.
 
     Messages: theta, centroids (types, 2h) and training nodes of each type (types,) up; theta, centres down.
 
-    Width, dropout and the number of convolutions are the cell's hidden, dropout and layers; the backbone's kind has no
-    part. Departures: the released server confuses the axes of its matching, so that a client may get the inverse
-    permutation; its first epoch keeps the labels of k-means, here they are taken by cosine from the start.
+    Width, dropout and the number of convolutions are the run's hidden, dropout and layers; the kind of backbone has no
+    effect. Departures: the released server exchanges the axes of its matching, so a client may get the inverse
+    permutation; its first epoch uses the labels of k-means, here the types are by cosine from the start.
     """
 
-    summary = "finds hidden kinds of links and convolves over each apart"
+    summary = "finds latent types of links and applies a graph convolution to each type"
     title = "FedLIT"
     venue = "WWW 2023"
     paper_url = "https://doi.org/10.1145/3543507.3583471"
@@ -141,7 +142,7 @@ class FedLIT(FedAvg):
     types: int = option(
         4, "link types (the paper's synthetic data: 4; our choice for real graphs)", ge=1, tune=[2, 4, 6]
     )
-    train_nodes: bool = option(True, "shared layers weigh by training nodes (released code), or `weighting`")
+    train_nodes: bool = option(True, "weight shared layers by training nodes (released code), or by `weighting`")
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"weighting": "train_nodes"}) if self.train_nodes else config
@@ -164,7 +165,7 @@ class FedLIT(FedAvg):
         return {"model": clients.params, "centroids": clients.state["centroids"], "counts": clients.state["counts"]}
 
     def local_loss(self, clients: ClientBatch) -> torch.Tensor:
-        """(K,) cross-entropy with the types that the centroids give now; moves the centroids."""
+        """Return the cross-entropy (K,) with the types of the current centroids; update the centroids."""
         pairs, before = self._pairs(clients), clients.state["centroids"]
         projected = affine(clients.params, "first", clients.batch.x, clients.batch)
         types = pairs.assign(projected.detach(), before)
@@ -182,8 +183,8 @@ class FedLIT(FedAvg):
 
     @torch.no_grad()
     def _first_centroids(self, clients: ClientBatch) -> torch.Tensor:
-        """(K, types, 2h) centroids of mini-batch k-means on each client's codes; 0 where there are too few edges."""
-        from sklearn.cluster import MiniBatchKMeans  # a second and more to import: only where it is needed
+        """Return centroids (K, types, 2h) of mini-batch k-means on each client's codes; 0 if edges are too few."""
+        from sklearn.cluster import MiniBatchKMeans  # the import takes more than a second
 
         pairs = self._pairs(clients)
         codes = pairs.codes(affine(clients.params, "first", clients.batch.x, clients.batch))
@@ -227,7 +228,7 @@ class FedLIT(FedAvg):
 
         return Each({"model": {name: placed(name, value) for name, value in model.items()}}, range(server.clients))
 
-    # -- what it delivers -------------------------------------------------------------------------------------------
+    # -- evaluation -------------------------------------------------------------------------------------------------
 
     def personal_model(self, clients: ClientBatch) -> Params | None:
         return clients.params | {"centroids": clients.state["centroids"]}
@@ -247,7 +248,7 @@ class FedLIT(FedAvg):
 
 
 def initial(backbone: Backbone, seed: int, features: int, classes: int, types: int) -> Params:
-    """PyTorch's default for linear maps, Glorot and zero bias for convolutions, as the released code has them."""
+    """Return PyTorch's default for linear maps, Glorot and zero bias for convolutions, as in the released code."""
     source = torch.Generator().manual_seed(int(stream(seed, "initialisation").integers(2**63)))
     h = backbone.hidden
 
@@ -265,7 +266,7 @@ def initial(backbone: Backbone, seed: int, features: int, classes: int, types: i
 def scores(
     backbone: Backbone, params: Params, projected: torch.Tensor, links: Links, batch: Batch, streams: Streams | None
 ) -> torch.Tensor:
-    """(N, C) logits from x' = W1 x (N, h). streams: of a training pass."""
+    """Return logits (N, C) from x' = W1 x (N, h). streams: given in training only."""
 
     def per_type(name: str, rows: torch.Tensor) -> torch.Tensor:
         return segment_product(rows, params[f"{name}.weight"].flatten(0, 1), links.sizes)
@@ -281,20 +282,20 @@ def scores(
 
 
 def matching(centres: torch.Tensor, centroids: torch.Tensor) -> torch.Tensor:
-    """(types,) the centre of each own centroid: the most similar pair first, by cosine, one-to-one."""
+    """Return the centre (types,) of each centroid, one-to-one; the pair with the largest cosine is matched first."""
     similar = (F.normalize(centres, dim=1) @ F.normalize(centroids, dim=1).T).numpy().copy()
     group = torch.empty(len(centroids), dtype=torch.int64)
     for _ in range(len(centroids)):
-        centre, mine = divmod(int(similar.argmax()), len(centroids))
-        group[mine] = centre
-        similar[centre], similar[:, mine] = -np.inf, -np.inf
+        centre, centroid = divmod(int(similar.argmax()), len(centroids))
+        group[centroid] = centre
+        similar[centre], similar[:, centroid] = -np.inf, -np.inf
     return group
 
 
 def group_mean(values: torch.Tensor, group: torch.Tensor, member: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
-    """(types, ...) mean of values (n, types, ...) over the clients' types in each group; `old` for an empty one.
+    """Return means (types, ...) of values (n, types, ...) over each group; `old` for an empty group.
 
-    group: (n, types) the group of each; member: (n, types) which count.
+    group: (n, types) the group of each value; member: bool (n, types), the values that are used.
     """
     flat, place, counts = values.flatten(0, 1), group.flatten(), member.flatten()
     total = torch.zeros_like(old).index_add_(0, place[counts], flat[counts])

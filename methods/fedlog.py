@@ -1,4 +1,4 @@
-"""FedLoG: nodes are compared with condensed nodes of each class; those of all clients are trained on."""
+"""FedLoG: nodes are classified by condensed nodes of each class, which clients exchange and train on."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ from ..registry import option
 from .fedavg import FedAvg
 
 KINDS = ("head", "tail")
-WIDTHS = (256, 512)  # hidden layers of the generator of neighbours in the released code
-RIGHT, STEP = 0.8, 1e-3  # accuracy on a class from which its global nodes are made harder, and by how much a step
+WIDTHS = (256, 512)  # hidden layers of the neighbour generator in the released code
+RIGHT, STEP = 0.8, 1e-3  # above this accuracy on a class its lambda grows by STEP, else it falls by STEP
 
 
 class LogSAGE(GraphSAGE):
-    """GraphSAGE of widths d -> 2 h -> ... -> h, and s condensed nodes "condensed.head", "condensed.tail" of each class.
+    """GraphSAGE of widths d -> 2 h -> ... -> h, and s condensed nodes per class, "condensed.head" and "condensed.tail".
 
-    A node's class scores of a kind are -|LayerNorm(z) - prototype_c|^2, prototype_c the mean embedding of class c's
-    condensed nodes, each with itself as neighbour. alpha = sigmoid(degree - threshold - 1) is the weight of "head".
+    A node's class scores of each kind are -|LayerNorm(z) - prototype_c|^2; prototype_c is the mean embedding of class
+    c's condensed nodes, each with itself as neighbour. alpha = sigmoid(degree - threshold - 1) is the weight of "head".
     """
 
     condensed: int
@@ -77,7 +77,7 @@ class LogSAGE(GraphSAGE):
         return params
 
     def embed(self, params: Params, batch: Batch, streams: Streams | None = None) -> list[torch.Tensor]:
-        """The layers' outputs before activation, the last (N, h) the embedding."""
+        """Return the layers' outputs before activation; the last one, (N, h), is the embedding."""
         h: torch.Tensor | Features = batch.x if streams is None else batch.x.dropout(self.input_dropout, streams)
         outputs: list[torch.Tensor] = []
         for i in range(self.layers):
@@ -89,22 +89,22 @@ class LogSAGE(GraphSAGE):
     def embed_pairs(
         self, params: Params, nodes: torch.Tensor, neighbours: torch.Tensor | None, streams: Streams | None = None
     ) -> torch.Tensor:
-        """(K, M, h) embeddings of nodes own (K, M, d), each with one neighbour, other (K, M, d) or itself."""
+        """Return embeddings (K, M, h) of nodes (K, M, d) with one neighbour each: `neighbours`, or the node itself."""
         for i in range(self.layers):
             if i:
                 nodes = self._active(nodes, streams)
                 neighbours = None if neighbours is None else self._active(neighbours, streams)
             weight, bias = params[f"{i}.weight"], params[f"{i}.bias"].unsqueeze(1)
-            mine, to_other = _each(nodes, weight).chunk(2, 2)
+            own, message = _multiply(nodes, weight).chunk(2, 2)
             if neighbours is None:
-                nodes = mine + to_other + bias
+                nodes = own + message + bias
                 continue
-            its, to_own = _each(neighbours, weight).chunk(2, 2)
-            nodes, neighbours = mine + to_own + bias, its + to_other + bias
+            neighbour_own, neighbour_message = _multiply(neighbours, weight).chunk(2, 2)
+            nodes, neighbours = own + neighbour_message + bias, neighbour_own + message + bias
         return nodes
 
     def prototypes(self, params: Params, streams: Streams | None = None) -> list[torch.Tensor]:
-        """Of each kind (K, C, h)."""
+        """Return the prototypes (K, C, h) of each kind."""
         means = []
         for kind in KINDS:
             z = self.embed_pairs(params, params[f"condensed.{kind}"], None, streams)
@@ -114,17 +114,17 @@ class LogSAGE(GraphSAGE):
     def compare(
         self, params: Params, z: torch.Tensor, sizes: tuple[int, ...], prototypes: Sequence[torch.Tensor]
     ) -> list[torch.Tensor]:
-        """Of each kind (M, C) log-probabilities of rows z (M, h), `sizes` of each client."""
+        """Return log-probabilities (M, C) of each kind for rows z (M, h). sizes: rows per client."""
         owner, logs = owners(sizes), []
         for kind, points in zip(KINDS, prototypes, strict=True):
             scale, shift = params[f"norm.{kind}.scale"][owner], params[f"norm.{kind}.shift"][owner]
             q = F.layer_norm(z, z.shape[1:]) * scale + shift
             near = 2 * segment_product(q, points.transpose(1, 2), sizes) - points.square().sum(2)[owner]
-            logs.append(near.log_softmax(1))  # |q|^2 is the same for all classes
+            logs.append(near.log_softmax(1))  # without -|q|^2, which is equal for all classes
         return logs
 
     def lean(self, batch: Batch) -> torch.Tensor:
-        """(N, 1) whose sigmoid is alpha."""
+        """Return the logit (N, 1) of alpha."""
         return (batch.degrees.float() - self.threshold - 1).unsqueeze(1)
 
     def forward(self, params: Params, batch: Batch, streams: Streams | None = None) -> Forward:
@@ -138,8 +138,8 @@ class LogSAGE(GraphSAGE):
         return self.active(z.flatten(0, 1), (z.shape[1],) * len(z), streams).view_as(z)
 
 
-def _each(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """(K, M, in) x (K, in, out) -> (K, M, out), with gradients of gradients."""
+def _multiply(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Return rows (K, M, in) times weight (K, in, out), differentiable twice."""
     return torch.stack([client_rows @ w for client_rows, w in zip(rows, weight, strict=True)])
 
 
@@ -147,32 +147,32 @@ def _each(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 class FedLoG(FedAvg):
     """Kim et al., ICLR 2025 (arXiv 2503.03995): local generalisation by condensed nodes of all clients.
 
-    Model: `LogSAGE`, with s condensed nodes of each class and kind as parameters; a client keeps its own, and sends
-    those of "head", the kind for nodes of high degree.
-    Once: client k learns a generator g_k (d -> 256 -> 512 -> d, tanh) of the mean of a node's neighbours, from the
-    node, on its training nodes: squared error + lam_gradient times the squared difference of the gradients of a random
-    GraphSAGE's cross-entropy on the graph and on pairs of node and generated neighbour. With r_kc the share of class c
-    among the training nodes of k, p_kc = r_kc / sum_k r_kc: the server sends g^c = sum_k p_kc g_k for each class.
+    Model: `LogSAGE`, with s condensed nodes of each class and kind as parameters. Clients keep theirs, and send those
+    of "head", the kind for nodes of high degree.
+    Once: client k trains a generator g_k (d -> 256 -> 512 -> d, tanh) that predicts the mean of a node's neighbours
+    from the node, on its training nodes: squared error + lam_gradient times the squared difference between the
+    gradients of a random GraphSAGE's cross-entropy on the graph and on pairs of node and generated neighbour. r_kc is
+    the share of class c among k's training nodes, p_kc = r_kc / sum_k r_kc. The server sends g^c = sum_k p_kc g_k.
     Rounds: E epochs on  -mean over training nodes [alpha log p_head + (1 - alpha) log p_tail] of the node's class
         + lam_norm (|S_head| + |S_tail|) / 2   (Frobenius)
         + lam_global times -mean of (log p_head + log p_tail) / 2 of the global nodes x_ci, from the second round on,
-          each with g^c's neighbour. They are pulled towards their mean by lambda_c in [0, 1] first, which grows by
-          0.001 in a step in which more than 0.8 of class c's are right, else falls.
+          each with g^c's neighbour. Before, they are moved towards their mean by the factor lambda_c in [0, 1], which
+          grows by 0.001 after a step with more than 0.8 correct predictions in class c, and else falls by 0.001.
     theta <- mean_k theta_k; x_ci = sum_k p_kc S_head,k,c,i, the i of each client in random order.
     Messages: g_k and r_k (C) up once, C generators down; then theta and condensed nodes, C s d values, up and down.
     Predicted: by the client's model after its epochs, argmax of alpha p_head + (1 - alpha) p_tail.
 
-    Departures and readings. The released heads move a node's embedding by messages from the condensed nodes; by an
-    index these reach the condensed nodes and their result is dropped, so that a head is its layer norm, as here. It
-    also never loads g^c and uses fresh ones; divides the sum of 20 random networks' terms by 20 after each, which
-    leaves the last with 1/20 (one network here, `lam_gradient`); trains model and classifier alone for 100 epochs,
-    chosen by test accuracy, before the rounds (none here: the budget); sends what no one reads (S_tail, lambda). Random
-    networks have no dropout here. Decay acts on condensed nodes too. Width h, depth, rate and epochs are the cell's
-    (released: 64, 2, 0.001, 1, minibatches of 64).
+    Departures and readings. The released heads should update a node's embedding by messages from the condensed nodes,
+    but a wrong index sends them to the condensed nodes and their result is not used, so a head is its layer norm, as
+    here. The released code also never loads g^c and uses untrained ones; divides the sum of 20 random networks' terms
+    by 20 after each, so the last has weight 1/20 (here one network, `lam_gradient`); trains model and classifier
+    locally for 100 epochs, selected by test accuracy, before the rounds (not here, because of the budget); sends unused
+    values (S_tail, lambda). Here random networks have no dropout. Weight decay includes condensed nodes. Width h,
+    depth, rate and epochs are the run's (released: 64, 2, 0.001, 1, minibatches of 64).
     """
 
     family = "personal"
-    summary = "nodes are compared with condensed nodes of each class, which are also exchanged"
+    summary = "nodes are classified by condensed nodes of each class, which clients also exchange"
     title = "FedLoG"
     venue = "ICLR 2025"
     paper_url = "https://arxiv.org/abs/2503.03995"
@@ -182,13 +182,13 @@ class FedLoG(FedAvg):
     delivers = "personal"
     fixed_backbone = "sage"
 
-    condensed: int = option(20, "s, condensed nodes of a class (code: 20)", ge=1)
-    threshold: int = option(3, "degree up to which a node is of the tail (code: 3)", ge=0)
+    condensed: int = option(20, "s, condensed nodes per class (code: 20)", ge=1)
+    threshold: int = option(3, "largest degree of a tail node (code: 3)", ge=0)
     lam_norm: float = option(1.0, "weight of the condensed nodes' norm (code: 1)", ge=0, tune=[0.01, 0.1, 1.0])
     lam_global: float = option(1.0, "weight of the global nodes (code: 1)", ge=0, tune=[0.1, 1.0])
     lam_gradient: float = option(0.05, "weight of the gradients' difference (code: 1/20, see above)", ge=0)
     generator_epochs: int = option(100, "epochs of the generator (code: 100)", ge=0)
-    generator_lr: float = option(0.01, "Adam's rate for the generator (code: 0.01)", gt=0)
+    generator_lr: float = option(0.01, "Adam's learning rate for the generator (code: 0.01)", gt=0)
     generator_dropout: float = option(0.5, "dropout in the generator (code: 0.5)", ge=0, lt=1)
     uniform: bool = option(True, "mean of the models (released code), or by the configuration's `weighting`")
 
@@ -211,7 +211,7 @@ class FedLoG(FedAvg):
     # -- the generator of neighbours ----------------------------------------------------------------------------------
 
     def learn(self, clients: ClientBatch) -> Tree:
-        """Each client's generator, and the shares of classes (K, C) among its training nodes."""
+        """Train and upload each client's generator; also upload the class shares (K, C) of its training nodes."""
         batch = clients.batch
         with on_host():
             source = torch.Generator().manual_seed(int(stream(clients.streams.seed, "neighbours").integers(2**63)))
@@ -219,18 +219,18 @@ class FedLoG(FedAvg):
             for i, (n_in, n_out) in enumerate(pairwise((clients.features, *WIDTHS, clients.features))):
                 first[f"{i}.weight"], first[f"{i}.bias"] = linear_map(n_in, n_out, source, "torch")
         learner = clients.learner(self.generator_lr)
-        around = placed(self._around(batch)).split(batch.counts["train"])
-        # One client at a time: Adam's rounding depends on where a number is in its stack, and 100 steps with
-        # gradients near 0 turn it into 2e-4.
-        generators = [self._generator(learner.select([k]), first, means.clone()) for k, means in enumerate(around)]
+        targets = placed(self._neighbour_means(batch)).split(batch.counts["train"])
+        # One client at a time: Adam's rounding depends on the position in the stack of clients, and 100 steps with
+        # gradients near 0 enlarge it to 2e-4.
+        generators = [self._train_generator(learner.select([k]), first, mean.clone()) for k, mean in enumerate(targets)]
         generator = {name: torch.cat([params[name] for params in generators]) for name in first}
         owner, label = batch.owner[batch.rows["train"]], batch.label[batch.rows["train"]]
         counts = torch.bincount(owner * clients.classes + label, minlength=len(clients) * clients.classes)
         counts = counts.view(len(clients), -1).float()
         return {"generator": generator, "classes": counts / counts.sum(1, keepdim=True).clamp(min=1)}
 
-    def _generator(self, learner: ClientBatch, first: Params, around: torch.Tensor) -> Params:
-        """(1, ...) the generator of a single client. around: (n, d) what it is to say of each training node."""
+    def _train_generator(self, learner: ClientBatch, first: Params, target: torch.Tensor) -> Params:
+        """Return the generator (1, ...) of a single client. target: (n, d), for each training node."""
         batch, generator = learner.batch, {n: placed(v)[None].clone() for n, v in first.items()}
         nodes = batch.x.rows(batch.rows["train"].cpu(), batch.counts["train"]).dense()
 
@@ -238,10 +238,10 @@ class FedLoG(FedAvg):
             params = {name: value[0] for name, value in generator.items()}
             if not len(nodes):
                 return torch.stack([value.sum() for value in params.values()]).sum(0, keepdim=True) * 0
-            made = neighbour(params, nodes, self._kept(learner.streams, len(nodes)))
-            error = F.mse_loss(made, around)
+            made = neighbour(params, nodes, self._dropout(learner.streams, len(nodes)))
+            error = F.mse_loss(made, target)
             if self.lam_gradient:
-                error = error + self.lam_gradient * self._apart(learner, nodes, made)
+                error = error + self.lam_gradient * self._gradient_distance(learner, nodes, made)
             return error[None]
 
         trained = {f"neighbours.{name}": value for name, value in generator.items()}
@@ -249,18 +249,20 @@ class FedLoG(FedAvg):
         return generator
 
     @on_host()
-    def _around(self, batch: Batch) -> torch.Tensor:
-        """(n, d) the mean features of each training node's neighbours."""
+    def _neighbour_means(self, batch: Batch) -> torch.Tensor:
+        """Return the mean features (n, d) of each training node's neighbours."""
         rows, x = batch.rows["train"].cpu().numpy(), batch.x.value
         means = batch.mean.scipy()[rows] @ (x.cpu().numpy() if isinstance(x, torch.Tensor) else x)
         return torch.from_numpy(means if isinstance(means, np.ndarray) else means.toarray()).float()
 
-    def _kept(self, streams: Streams, nodes: int) -> torch.Tensor:
+    def _dropout(self, streams: Streams, nodes: int) -> torch.Tensor:
+        """Return the factors (nodes, WIDTHS[1]) of dropout in the generator."""
         kept = streams.keep("neighbour dropout", [nodes * WIDTHS[1]], self.generator_dropout).view(nodes, WIDTHS[1])
         return kept.float() / (1 - rate(self.generator_dropout))
 
-    def _apart(self, clients: ClientBatch, nodes: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
-        """() how far the gradients of a random network are from each other, of the graph and of pairs."""
+    def _gradient_distance(self, clients: ClientBatch, nodes: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
+        """Return the squared distance () of a random network's gradients on the graph and on pairs with neighbours
+        `made`."""
         (backbone,), (source,) = clients.network.backbones, clients.streams("random networks")
         graph = clients.batch
         assert isinstance(backbone, LogSAGE)
@@ -331,13 +333,13 @@ class FedLoG(FedAvg):
         return loss
 
     def _global_loss(self, clients: ClientBatch, backbone: LogSAGE, prototypes: Sequence[torch.Tensor]) -> torch.Tensor:
-        """(K,) of the global nodes; lambda moves after it."""
+        """Return the loss (K,) of the global nodes; then update lambda."""
         count, pull = len(clients), clients.state["pull"]
         with torch.no_grad():
             nodes = clients.received["condensed"]  # (K, C, s, d)
             nodes = nodes + pull[:, :, None, None] * (nodes.mean((1, 2), keepdim=True) - nodes)
-            held = [state.generators for state in clients.state["generators"]]
-            near = torch.stack([neighbour(generator, x) for generator, x in zip(held, nodes, strict=True)])
+            generators = [state.generators for state in clients.state["generators"]]
+            near = torch.stack([neighbour(generator, x) for generator, x in zip(generators, nodes, strict=True)])
         z = backbone.embed_pairs(clients.params, nodes.flatten(1, 2), near.flatten(1, 2), clients.streams)
         sizes = (z.shape[1],) * count
         head, tail = backbone.compare(clients.params, z.flatten(0, 1), sizes, prototypes)
@@ -350,19 +352,19 @@ class FedLoG(FedAvg):
 
 
 class Held:
-    """The generators of all classes, (C, ...), which clients that share a machine hold once."""
+    """The generators of all classes, (C, ...), in one copy for all clients of a process."""
 
     def __init__(self, generators: Params) -> None:
         self.generators = generators
 
 
 def crossing(params: Params) -> Params:
-    """What is averaged: all but condensed nodes."""
+    """Return the averaged parameters: all except condensed nodes."""
     return {name: value for name, value in params.items() if not name.startswith("condensed.")}
 
 
 def neighbour(params: Params, rows: torch.Tensor, keep: torch.Tensor | None = None) -> torch.Tensor:
-    """(..., d) generated neighbours of rows (..., n, d), by a generator or, (C, ...), one for each class."""
+    """Return generated neighbours of rows (..., n, d), by one generator, or by one per class (C, ...)."""
     for i in range(len(WIDTHS)):
         rows = torch.relu(rows @ params[f"{i}.weight"] + params[f"{i}.bias"].unsqueeze(-2))
     last = len(WIDTHS)

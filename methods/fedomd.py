@@ -1,4 +1,4 @@
-"""FedOMD: orthogonal layers, and hidden features whose moments agree across clients."""
+"""FedOMD: orthogonal layers, and a penalty for different moments of hidden features across clients."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from .fedavg import FedAvg
 
 # -- moments -----------------------------------------------------------------------------------------------------------
 
-ORDER = 5  # the highest moment: Algorithm 1, and Zellinger et al.'s code
+ORDER = 5  # the highest moment (Algorithm 1, and Zellinger et al.'s code)
 Norm = Literal["l2", "squared", "mean"]
 
 
 class _Moments(Function):
-    """Client by client and in place, which is several times faster than autograd on whole columns of powers."""
+    """Central moments, computed per client and in place: several times faster than autograd on stored powers."""
 
     @staticmethod
     @section("moments")
@@ -52,7 +52,7 @@ class _Moments(Function):
     @staticmethod
     @section("moments")
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        """sum_j g_j dC_j/dz = g_1/n + 1/n sum_{j>1} j g_j (gap^(j-1) - C_(j-1)) with gap = z - mean and C_1 = 0."""
+        """Return sum_j g_j dC_j/dz = g_1/n + 1/n sum_{j>1} j g_j (gap^(j-1) - C_(j-1)), gap = z - mean, C_1 = 0."""
         rows, out = ctx.saved_tensors
         d_rows = torch.empty_like(rows)
         factor = torch.arange(1, out.shape[1] + 1, dtype=rows.dtype, device=rows.device).unsqueeze(1)
@@ -69,7 +69,7 @@ class _Moments(Function):
 
 
 def _powers(z: torch.Tensor, centre: torch.Tensor, out: torch.Tensor) -> None:
-    """out[j - 2] = mean over rows of (z - centre)^j, j = 2 and up."""
+    """Set out[j - 2] = mean over rows of (z - centre)^j for j >= 2."""
     gap = z - centre
     power = gap.clone()
     for moment in out:
@@ -77,48 +77,48 @@ def _powers(z: torch.Tensor, centre: torch.Tensor, out: torch.Tensor) -> None:
 
 
 def central_moments(rows: torch.Tensor, sizes: Sequence[int], order: int) -> torch.Tensor:
-    """(K, order, c) of (N, c) rows, client k's `sizes[k]` of them in client order: the mean, and for j = 2 .. order the
-    moment of order j about it, column by column. 0 for a client without rows. Needs order > 1."""
+    """Return moments (K, order, c) of each column of rows (N, c): the mean, and the central moments of order 2 ..
+    `order` > 1. sizes: rows per client, in client order. 0 for a client without rows."""
     return _Moments.apply(rows, sizes, order)
 
 
 @torch.no_grad()
 @section("moments")
 def moments_about(rows: torch.Tensor, sizes: Sequence[int], centre: torch.Tensor, order: int) -> torch.Tensor:
-    """(K, order - 1, c): E_k[(Z_k - centre_k)^j] for j = 2 .. order; centre: (K, c). Constants, without gradient."""
+    """Return E_k[(Z_k - centre_k)^j], j = 2 .. order, (K, order - 1, c), without gradient. centre: (K, c)."""
     out = rows.new_zeros(len(sizes), order - 1, rows.shape[1])
-    for z, about, moments in zip(rows.split(list(sizes)), centre, out, strict=True):
+    for z, client_centre, moments in zip(rows.split(list(sizes)), centre, out, strict=True):
         if len(z):
-            _powers(z, about, moments)
+            _powers(z, client_centre, moments)
     return out
 
 
 def pooled(values: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-    """sum_k n_k v_k / sum_k n_k of (K, ...) values: with means, and with moments about one common centre, exactly the
-    mean and the moments of all rows together. counts: (K,) rows behind each value."""
+    """Return sum_k n_k v_k / sum_k n_k of values (K, ...). For means, and for moments about one common centre, this is
+    exactly the value of all rows together. counts: (K,) rows of each value."""
     return torch.tensordot(counts / counts.sum().clamp(min=1), values, 1)
 
 
 def moment_distance(moments: torch.Tensor, target: torch.Tensor, span: float = 1.0, norm: Norm = "l2") -> torch.Tensor:
-    """(K,) central moment discrepancy (Zellinger et al., ICLR 2017), summed over layers.
+    """Return the central moment discrepancy (K,) (Zellinger et al., ICLR 2017), summed over layers.
 
-    sum_l sum_j span^-j ||own_jl - target_jl||_2 over moments (K, J, L, h), j = 1 (the mean) .. J. span: b - a of the
-    interval that the features lie in. norm "squared": ||.||_2^2 in its place; "mean": that divided by h. Of two equal
-    moments the distance has gradient 0.
+    sum_l sum_j span^-j ||moment_jl - target_jl||_2 over moments (K, J, L, h), j = 1 (the mean) .. J. span: length b - a
+    of the features' interval. norm "squared": ||.||_2^2 instead; "mean": that divided by h. The gradient at equal
+    moments is 0.
     """
     weight = span ** -torch.arange(1, moments.shape[1] + 1, dtype=moments.dtype)
     gap = moments - target
     if norm == "l2":
-        apart = torch.linalg.vector_norm(gap, dim=-1)
+        distance = torch.linalg.vector_norm(gap, dim=-1)
     else:
-        apart = gap.square().sum(-1) if norm == "squared" else gap.square().mean(-1)
-    return (apart.sum(2) * weight).sum(1)
+        distance = gap.square().sum(-1) if norm == "squared" else gap.square().mean(-1)
+    return (distance.sum(2) * weight).sum(1)
 
 
 # -- the method --------------------------------------------------------------------------------------------------------
 
 log = logging.getLogger("fglbench")
-SEED_BITS = 32  # room for a seed
+SEED_BITS = 32  # bits of a seed
 
 
 @METHODS.register("fedomd")
@@ -126,33 +126,35 @@ class FedOMD(FedAvg):
     """Tang et al., ICPP Workshops 2024 (doi 10.1145/3677333.3678159).
 
     Node classification on disjoint subgraphs. Model: GCNConv d -> h, `hidden_layers` orthogonal layers h -> h (backbone
-    `ortho-gcn`), GCNConv h -> C; Eq. 8, which drops A_hat and W, is read as the Ortho-GConv layer it cites.
+    `ortho-gcn`), GCNConv h -> C. Eq. 8 lacks A_hat and W and is read as the Ortho-GConv layer that it cites.
 
     L_k = CE + alpha sum_l ||W_l W_l^T - I||_F                                  (Eq. 6: not squared, of the raw weights)
              + beta sum_l [ 1/s ||E(Z_l) - M_l||_2 + sum_{j=2..5} 1/s^j ||C_jl - S_jl||_2 ]       (Eq. 11, s = b - a)
-    Z_l: layer l's features after its ReLU, of the L hidden layers (all but the output layer). C_j: moments about the
-    client's own mean. M = sum_k n_k E(Z_k) / sum_k n_k and S_j = sum_k n_k E_k[(Z_k - M)^j] / sum_k n_k, the exact
-    pooled moments, are constants. Server: theta <- sum_k w_k theta_k (the paper does not state w_k: `weighting`).
+    Z_l: features after the ReLU of layer l, one of the L hidden layers (all except the output layer). C_j: moments
+    about the client's mean. M = sum_k n_k E(Z_k) / sum_k n_k and S_j = sum_k n_k E_k[(Z_k - M)^j] / sum_k n_k, the
+    exact pooled moments, are constants. Server: theta <- sum_k w_k theta_k (the paper does not give w_k: `weighting`).
 
-    A round has three exchanges, for one set of participants; all scalars are float32:
+    Messages: a round has three exchanges with the same participants; all scalars are float32:
       up E(Z_k) (L, h) and n_k (1);  down M (L, h)
       up E_k[(Z_k - M)^j] (4, L, h); down S (4, L, h)
       up theta_k;                    down theta
-    Both uploads of moments describe one training pass (dropout on) under the received model. In the paper that pass is
-    also the training step's own, as `same_pass` has it; otherwise the step draws new dropout masks, and with several
-    local epochs the moments stay those of the round's beginning (the paper has one epoch per round). Without beta there
-    is nothing to exchange but the models.
+    Both uploads of moments are of one training pass (with dropout) of the received model. In the paper this pass is
+    also that of the training step (`same_pass`). Otherwise the step draws new dropout masks, and with several local
+    epochs the moments are those of the round's beginning (the paper has one epoch per round). Without beta only models
+    are exchanged.
 
-    The norms decide. As printed they are not squared, so their gradients have the same length beta however near the
-    target, and at the printed beta 10 little else is learnt; the gradient of a square vanishes at the target (`norm`).
+    The norm is important. As printed it is not squared, so its gradient has the length beta at any distance from the
+    target, and with the printed beta of 10 the model learns little else; the gradient of a square vanishes at the
+    target (`norm`).
 
-    Choices where the paper is silent: b - a = 1 (no factor, as in Zellinger et al.'s code) although ReLU is unbounded,
-    so high moments can grow large: `bounded` cures it, and each round's norms are logged at level DEBUG. Means run over
-    all local nodes, as Algorithm 1 reads; Eq. 11 writes training nodes (`train_nodes_only`). The paper's weight decay
-    is 1e-4; width, rate and dropout are unstated, those of Ortho-GConv's script for Cora are 64, 0.01 (Adam) and 0.6.
+    Choices that the paper does not fix: b - a = 1 (no factor, as in Zellinger et al.'s code), although ReLU is
+    unbounded and high moments can become large: `bounded` prevents this, and each round's norms are logged at level
+    DEBUG. Means are over all local nodes, as in Algorithm 1; Eq. 11 has training nodes (`train_nodes_only`). The
+    paper's weight decay is 1e-4; it does not give width, rate and dropout; those of Ortho-GConv's script for Cora are
+    64, 0.01 (Adam) and 0.6.
     """
 
-    summary = "orthogonal layers, and moments of the embeddings held together over clients"
+    summary = "orthogonal layers, and a penalty for different moments of embeddings across clients"
     title = "FedOMD"
     venue = "ICPP Workshops 2024"
     paper_url = "https://doi.org/10.1145/3677333.3678159"
@@ -162,24 +164,24 @@ class FedOMD(FedAvg):
     hidden_layers: int = option(2, "layers between the first and the last (paper: 2; its Table 7: 2 to 10)", ge=1)
     alpha: float = option(5e-4, "weight of the orthogonality loss (paper)", ge=0, tune=[0.0, 5e-4, 5e-3])
     beta: float = option(10.0, "weight of the moment distance (paper)", ge=0, tune=[0.001, 0.01, 0.1, 1.0, 10.0])
-    span: float = option(1.0, "b - a of the features' interval; unstated in the paper, 1 is our choice", gt=0)
+    span: float = option(1.0, "b - a of the features' interval; not given in the paper, 1 is our choice", gt=0)
     norm: Norm = option(
         "l2",
-        "||.|| of Eq. 11: l2 as printed; squared, or the mean of squares (torch's MSELoss): ours, for the "
-        "printed beta learns nothing with l2",
+        "||.|| of Eq. 11: l2 as printed; squared, or the mean of squares (torch's MSELoss): ours, because "
+        "with l2 and the printed beta the model learns nothing",
         later=True,
     )
     same_pass: bool = option(
         False,
-        "moments of the training pass itself (paper, Algorithm 1): the step has the dropout masks of their "
-        "pass and is the round's only one, for any local_epochs",
+        "moments of the training pass itself (paper, Algorithm 1): the step has the same dropout masks and is "
+        "the only step of the round, for any local_epochs",
         later=True,
     )
-    bounded: bool = option(False, "moments of tanh(Z), which is in [0, 1); ours, for exploding moments")
+    bounded: bool = option(False, "moments of tanh(Z), which is in [0, 1); ours, against exploding moments")
     train_nodes_only: bool = option(False, "moments over training nodes (Eq. 11), not all local (Algorithm 1)")
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        """The cell's width and dropout; the depth is the method's own."""
+        """Return the run's backbones with the depth of the method."""
         depth = {"layers": self.hidden_layers + 2}
         return [
             BACKBONES.build(backbone.name, backbone.params() | depth) for backbone in super().architecture(backbones)
@@ -196,19 +198,19 @@ class FedOMD(FedAvg):
     # -- the clients ------------------------------------------------------------------------------------------------
 
     def forward(self, clients: ClientBatch, params: Params) -> Forward:
-        """A training pass; with `same_pass` all of a round have the same dropout masks."""
+        """Return a training pass; with `same_pass`, all passes of a round have the same dropout masks."""
         if not self.same_pass:
             return clients.forward(params)
         streams = Streams((clients.round << SEED_BITS) + clients.streams.seed, clients.ids, {})
         return clients.network.forward(params, clients.data, streams)
 
     def features(self, clients: ClientBatch, hidden: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """(n, h) of each hidden layer: the rows whose moments count, `self.sizes` of each client."""
+        """Return for each hidden layer the rows (n, h) of the moments, `self.sizes` per client."""
         rows = [h[clients.batch.rows["train"]] for h in hidden] if self.train_nodes_only else list(hidden)
         return [torch.tanh(h) for h in rows] if self.bounded else rows
 
     def sizes(self, clients: ClientBatch) -> Sequence[int]:
-        """(K,) nodes behind each client's moments."""
+        """Return the number of nodes (K,) in each client's moments."""
         return clients.batch.counts["train"] if self.train_nodes_only else clients.batch.sizes
 
     def send_means(self, clients: ClientBatch) -> Tree:
@@ -239,13 +241,13 @@ class FedOMD(FedAvg):
         return loss + self.beta * self.discrepancy(clients, out.hidden) if self.beta else loss
 
     def orthogonality(self, clients: ClientBatch) -> torch.Tensor:
-        """(K,) sum over the layers between the first and the last of ||W W^T - I||_F."""
+        """Return (K,) sums of ||W W^T - I||_F over the layers between the first and the last."""
         weights = [clients.params[f"{i}.weight"] for i in range(1, self.hidden_layers + 1)]
         eye = torch.eye(weights[0].shape[-1])
         return torch.stack([torch.linalg.matrix_norm(w @ w.mT - eye) for w in weights]).sum(0)
 
     def discrepancy(self, clients: ClientBatch, hidden: Sequence[torch.Tensor]) -> torch.Tensor:
-        """(K,) distance between each client's moments and the pooled ones, summed over layers and orders."""
+        """Return the distance (K,) between each client's moments and the pooled ones, summed over layers and orders."""
         sizes = self.sizes(clients)
         moments = torch.stack([central_moments(z, sizes, ORDER) for z in self.features(clients, hidden)], 2)
         pool = torch.cat([clients.state["global mean"].unsqueeze(1), clients.received["moments"]], 1)
@@ -269,7 +271,7 @@ class FedOMD(FedAvg):
 class FedOMDOrtho(FedOMD):
     """FedOMD without its moment distance ("Ortho only" in its Table 6): beta = 0. Messages as FedAvg."""
 
-    summary = "FedOMD with the orthogonal layers alone"
+    summary = "FedOMD with the orthogonal layers only"
     title = "FedOMD (orthogonality only)"
     venue = "ICPP Workshops 2024"
     paper_url = "https://doi.org/10.1145/3677333.3678159"
@@ -281,11 +283,11 @@ class FedOMDOrtho(FedOMD):
 class FedOMDCMD(FedOMD):
     """FedOMD without orthogonality ("CMD only" in its Table 6): alpha = 0, on a GCN of the same depth.
 
-    The paper does not say whether this row keeps the orthogonal layers; plain ones are our choice, because the layer's
-    Newton iteration is the other half of the constraint. Messages as FedOMD.
+    The paper does not say whether this row keeps the orthogonal layers. Plain layers are our choice, because the Newton
+    iteration of an orthogonal layer is also part of the constraint. Messages as FedOMD.
     """
 
-    summary = "FedOMD with the moments alone"
+    summary = "FedOMD with the moments only"
     title = "FedOMD (moments only)"
     venue = "ICPP Workshops 2024"
     paper_url = "https://doi.org/10.1145/3677333.3678159"

@@ -1,4 +1,4 @@
-"""FedOpt: FedAvg whose server takes an optimiser step."""
+"""FedOpt: FedAvg with an optimiser step at the server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FedOpt(FedAvg):
 
     server_optimiser: Literal["sgd", "adam", "yogi", "adagrad"] = option(
         "sgd",
-        "server rule; sgd is what FGSSL's released code base uses, the paper's own are adam, yogi, adagrad",
+        "server rule: sgd (FGSSL's released code), or adam, yogi, adagrad (paper)",
         tune=[
             *({"server_optimiser": "sgd", "server_lr": rate} for rate in (0.5, 1.0)),
             *({"server_optimiser": rule, "server_lr": rate} for rule in ("adam", "yogi") for rate in (0.01, 0.1)),
@@ -67,9 +67,9 @@ class FedOpt(FedAvg):
 class FedAdam(FedOpt):
     """FedOpt with Adam on the server (FedAdam of Reddi et al.), at the paper's settings. Messages as FedAvg.
 
-    b1 = 0.9, b2 = 0.99 and tau = 1e-3 hold for all of its experiments; the server's rate is searched for each task with
-    the clients' (10^-2 on CIFAR-10 and several others, between 10^-2.5 and 1 elsewhere): 10^-2. Its clients take plain
-    SGD steps, here the cell's.
+    All its experiments have b1 = 0.9, b2 = 0.99 and tau = 1e-3. It tunes the server's rate per task together with the
+    clients' (10^-2 on CIFAR-10 and several others, between 10^-2.5 and 1 elsewhere); here it is 10^-2. Its clients use
+    plain SGD, here the run's optimiser.
     """
 
     summary = "FedAvg with Adam as the server's step"

@@ -1,4 +1,4 @@
-"""FedPer: common base layers under last layers of every client's own."""
+"""FedPer: shared base layers, and personal last layers per client."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from .parts.personal import last_layers
 class FedPer(FedAvg):
     """Arivazhagan et al., 2019 (arXiv 1912.00818).
 
-    A model is base layers W_B and its last `own_layers` layers W_P. Client: W_B <- the received ones, E epochs on its
+    A model has base layers W_B and its last `own_layers` layers W_P. Client: W_B <- the received ones, E epochs on its
     mean cross-entropy over (W_B, W_P). Server: W_B <- sum_k w_k W_B,k, with w_k by the training configuration's
-    `weighting`. Messages: W_B up and down; W_P stays. Scored: the received W_B with the client's own W_P.
+    `weighting`. Messages: W_B up and down; W_P is not sent. Scored: the received W_B with the client's W_P.
     own_layers = 0 is FedAvg, all layers is local training.
 
-    Departures: the paper draws each W_P at random; here all clients begin with the common initial model. It fine-tunes
-    an image network that was trained before, which graphs do not have.
+    Departures: the paper draws each W_P at random; here all clients start from the common initial model. The paper
+    fine-tunes a pretrained image network; graphs have no pretrained network.
     """
 
     family = "personal"
-    summary = "FedAvg of all layers but the last, which stays at the client"
+    summary = "FedAvg of all layers except the last, which is personal"
     title = "FedPer"
     venue = "arXiv 2019"
     paper_url = "https://arxiv.org/abs/1912.00818"
     delivers = "personal"
     heterogeneous_features = False
 
-    own_layers: int = option(1, "last layers that stay at the clients (paper: 1 to 4)", ge=0, tune=[1, 2])
+    own_layers: int = option(1, "number of last layers that are not sent (paper: 1 to 4)", ge=0, tune=[1, 2])
 
     def base(self, names: Collection[str]) -> list[str]:
-        """The parameters that are shared, of a model with parameters of these names."""
+        """Return the names of the shared parameters."""
         personal = last_layers(names, self.own_layers)
         return [name for name in names if name not in personal]
 

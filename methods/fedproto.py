@@ -21,12 +21,12 @@ class FedProto(PrototypeExchange):
     a class that no client sent in a round keeps its last prototype. Messages: up C_k h scalars and
     C_k int64 class numbers (with `server_weights` "samples" also C_k int64 counts), down C h scalars.
 
-    Departures: prototypes are taken after training and without dropout, where the released code averages the last
-    training pass. With lam = 0 it is local training of the same models.
+    Departures: prototypes are computed after training and without dropout; the released code averages the last training
+    pass. With lam = 0 it is local training of the same models.
     """
 
     family = "prototypes"
-    summary = "clients exchange the mean embedding of every class and no weights"
+    summary = "clients exchange the mean embedding of each class and no weights"
     title = "FedProto"
     venue = "AAAI 2022"
     paper_url = "https://arxiv.org/abs/2105.00243"
@@ -34,7 +34,7 @@ class FedProto(PrototypeExchange):
     tasks = ("node", "graph-classification")
 
     server_weights: Literal["clients", "samples"] = option(
-        "clients", "c^(j): plain mean over clients (code), or weighted by training nodes of class j (paper)"
+        "clients", "c^(j): uniform mean over clients (code), or weighted by training nodes of class j (paper)"
     )
 
     def extras(self, counts: torch.Tensor, held: Sequence[torch.Tensor]) -> Tree:

@@ -14,12 +14,12 @@ class FedProx(FedAvg):
     """Li et al., MLSys 2020 (arXiv 1812.06127).
 
     Client: L_k(theta) + mu/2 ||theta - theta_g||^2, theta_g the received model, fixed for the round. Server and
-    messages as FedAvg. The original samples clients by size and averages uniformly; with full participation the
-    weighted mean is the usual form, used here. At the first local step the term and its gradient are 0, so one epoch
-    equals FedAvg.
+    messages as FedAvg: theta up and down. The paper samples clients by size and averages uniformly; here the mean is
+    weighted, the usual form for full participation. At the first local step the term and its gradient are 0, so with
+    one epoch it is FedAvg.
     """
 
-    summary = "FedAvg with a pull towards the received model"
+    summary = "FedAvg with a penalty for the distance to the received model"
     title = "FedProx"
     venue = "MLSys 2020"
     paper_url = "https://arxiv.org/abs/1812.06127"

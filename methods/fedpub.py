@@ -34,28 +34,28 @@ BLOCKS, BLOCK_SIZE, P_IN = 5, 100, 0.1  # the proxy graph of the released code
 
 @METHODS.register("fed-pub")
 class FedPub(LocalTraining):
-    """Baek et al., ICML 2023 (arXiv 2206.10206): personalised averaging of clients that compute alike, masked weights.
+    """Baek et al., ICML 2023 (arXiv 2206.10206): personalised averaging by functional similarity, masked weights.
 
-    Client k: weights W_k * mu_k with private masks mu_k, on every layer and a linear classifier after them; biases are
+    Client k: weights W_k * mu_k with private masks mu_k on all layers and on a linear classifier after them; biases are
     not masked. Loss CE + l1 ||mu_k||_1 + proximal sum_W ||W_k - W'_k||_2 over the tensors of the received model W', not
-    squared; the last term is left out in the first round. Masks below `prune` in size count as 0 outside training.
-    Its functional embedding f_k is the mean over nodes of the last hidden layer, before activation, on a random graph
-    that all share: 5 blocks of 100 nodes, edges with probability 0.1 within a block, features N(0, 1).
+    squared; the last term is left out in the first round. Outside training, masks with absolute value below `prune` are
+    0. The functional embedding f_k is the mean over nodes of the last hidden layer, before activation, on one random
+    graph for all clients: 5 blocks of 100 nodes, edges with probability 0.1 within a block, features N(0, 1).
     Server: client i gets sum_j a_ij theta_j, a_ij = exp(scale cos(f_i, f_j)) / sum_j exp(scale cos(f_i, f_j)).
 
-    Messages: theta and f_k (h) up, a theta of its own down; masks stay. The random graph, (500, d) features and its
-    edges (2, m) int64, goes down once before the rounds. Scored is the client's masked model after training. A client
-    that skips rounds finds what it was sent last.
+    Messages: theta and f_k (h) up, a personal theta down; masks are not sent. The random graph, (500, d) features and
+    its edges (2, m) int64, is sent down once before the rounds. Scored: the client's masked model after training. A
+    client that skips rounds keeps its last download.
 
-    Departures. The released code takes both penalties from detached tensors, so they have no gradient: `as_released`.
-    Its l1 = 1e-3 has therefore never shrunk a mask; where it does, Adam drives most of them to 0 and accuracy with
-    them, so the default is smaller. Weight decay applies to W and not to the masks, which have their own penalty
-    (`as_released`: to both). Width, decay, epochs and features are the cell's; the released code has h = 128, decay
+    Departures. The released code computes both penalties from detached tensors, so they have no gradient:
+    `as_released`. Its l1 = 1e-3 therefore has no effect; with gradient, Adam would reduce most masks to 0 and with them
+    the accuracy, so the default is smaller. Weight decay applies to W and not to the masks, which have the L1 penalty
+    (`as_released`: to both). Width, decay, epochs and features are the run's; the released code has h = 128, decay
     1e-6, E = 1 on Cora and features divided by their row sums.
     """
 
     family = "personal"
-    summary = "averages clients whose models compute alike, with private masks on the weights"
+    summary = "averages clients by the similarity of their models' outputs, with private masks on the weights"
     title = "Fed-PUB"
     venue = "ICML 2023"
     paper_url = "https://arxiv.org/abs/2206.10206"
@@ -74,7 +74,7 @@ class FedPub(LocalTraining):
     proximal: float = option(1e-3, "weight of the distance to the received model (code: 1e-3)", ge=0)
     scale: float = option(
         10.0,
-        "tau, sharpness of the mixture (code: 10, its scripts 3 disjoint and 5 overlapping; OpenFGL: 10)",
+        "tau, factor of the cosines in the softmax (code: 10, scripts: 3 disjoint, 5 overlapping; OpenFGL: 10)",
         ge=0,
         tune=[1.0, 5.0, 10.0],
     )
@@ -98,7 +98,7 @@ class FedPub(LocalTraining):
         return proxy_graph(server.generator, server.features)
 
     def keep_proxy(self, clients: ClientBatch) -> Tree:
-        # One shared tensor, listed once a client as all state is.
+        # The same tensor for each client, because state has one entry per client.
         clients.state["proxy"] = {name: list(value) for name, value in clients.received.items()}
         return {}
 
@@ -109,33 +109,30 @@ class FedPub(LocalTraining):
         clients.load(clients.received["model"])
         trained = clients.params | {f"mask.{name}": mask for name, mask in clients.state["mask"].items()}
         clients.fit(self.local_loss, params=trained, adjust=None if self.as_released else self.penalised)
-        function = self.function(clients)
-        return {"model": clients.params, "function": function}
+        return {"model": clients.params, "function": self.function(clients)}
 
     def local_loss(self, clients: ClientBatch) -> torch.Tensor:
         return clients.cross_entropy(clients.forward(masked(clients.params, clients.state["mask"])).logits)
 
     @torch.no_grad()
     def penalised(self, clients: ClientBatch, grads: Tensors) -> Tensors:
-        """The gradients with those of both penalties added, in closed form: autograd needs twice the passes."""
+        """Return the gradients plus those of both penalties, in closed form, because autograd takes twice the time."""
         with_penalties = dict(grads)
         for name, mask in clients.state["mask"].items():
-            # The optimiser will add weight_decay * mask: take it away before.
+            # Subtract weight_decay * mask, which the optimiser will add.
             penalty = mask.sign().mul_(self.l1).sub_(mask, alpha=clients.config.weight_decay)
             with_penalties[f"mask.{name}"] = grads[f"mask.{name}"] + penalty
         if clients.round > 1:
             for name, received in clients.received["model"].items():
-                away = clients.params[name] - received
-                norm = away.flatten(1).norm(dim=1).clamp_(min=torch.finfo(away.dtype).tiny)  # gradient 0 at distance 0
-                with_penalties[name] = grads[name].addcmul(
-                    away, (self.proximal / norm).view(-1, *[1] * (away.dim() - 1))
-                )
+                gap = clients.params[name] - received
+                norm = gap.flatten(1).norm(dim=1).clamp_(min=torch.finfo(gap.dtype).tiny)  # gradient 0 at distance 0
+                with_penalties[name] = grads[name].addcmul(gap, (self.proximal / norm).view(-1, *[1] * (gap.dim() - 1)))
         return with_penalties
 
     @torch.no_grad()
     @section("proxy graph")
     def function(self, clients: ClientBatch) -> torch.Tensor:
-        """(K, h) the clients' mean last hidden layer on the random graph they share."""
+        """Return the functional embeddings (K, h) of the clients."""
         if "proxy" not in clients.cache:
             proxy = clients.state["proxy"]
             clients.cache["proxy"] = tiled(proxy["feature"][0], proxy["edge"][0], len(clients))
@@ -145,10 +142,10 @@ class FedPub(LocalTraining):
     def server(self, server: Server, uploads: Tree) -> Download:
         return mix(server, uploads["model"], (self.scale * cosine(uploads["function"])).softmax(1))
 
-    # -- what it delivers -------------------------------------------------------------------------------------------
+    # -- evaluation -------------------------------------------------------------------------------------------------
 
     def pruned(self, clients: ClientBatch) -> Params:
-        """(K, ...) the weights that the clients compute with outside training."""
+        """Return the clients' weights (K, ...) outside training."""
         return masked(
             clients.params, {n: mask * (mask.abs() >= self.prune) for n, mask in clients.state["mask"].items()}
         )
@@ -158,12 +155,12 @@ class FedPub(LocalTraining):
 
 
 def masked(params: Params, masks: Params) -> Params:
-    """Every weight that has a mask, times it."""
+    """Return the parameters, multiplied by their masks if they have one."""
     return params | {name: params[name] * mask for name, mask in masks.items()}
 
 
 def proxy_graph(generator: np.random.Generator, features: int) -> Tree:
-    """A random graph of blocks, no edges between them: "feature" (n, features) and "edge" (2, m), both directions."""
+    """Return a random graph of separate blocks: "feature" (n, features) and "edge" (2, m), both directions."""
     one, other = np.triu_indices(BLOCK_SIZE, 1)
     ends = []
     for block in range(BLOCKS):
@@ -176,14 +173,14 @@ def proxy_graph(generator: np.random.Generator, features: int) -> Tree:
 
 
 class _Repeated(Features):
-    """The same dense rows for K clients, held once."""
+    """The same dense rows for K clients, stored once."""
 
     def __matmul__(self, weight: torch.Tensor) -> torch.Tensor:
         return (self.value @ weight).flatten(0, 1)
 
 
 def tiled(feature: torch.Tensor, edge: torch.Tensor, clients: int) -> Batch:
-    """The graph once for each of K clients, as one batch without labels."""
+    """Return K copies of the graph, one per client, as one batch without labels."""
     n = len(feature)
     shift = n * torch.arange(clients).view(-1, 1)
     graph = as_graph((edge[0] + shift).flatten(), (edge[1] + shift).flatten(), n * clients)

@@ -1,4 +1,4 @@
-"""FedSpray: private graph networks, and a common model without edges that gets the surroundings of each class."""
+"""FedSpray: private graph networks, and a common model without edges that uses structure proxies of the classes."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ from ..registry import option
 from .fedavg import LocalTraining
 from .parts.dual import kl
 
-START = 0.1  # of every entry of a node's proxy (released code)
-STEP = 0.01  # from class to class in the server's first proxies (released code)
+START = 0.1  # initial value of all entries of a node's proxy (released code)
+STEP = 0.01  # difference between consecutive classes in the server's initial proxies (released code)
 
 
 @METHODS.register("fedspray")
 class FedSpray(LocalTraining):
     """Fu et al., KDD 2024 ("Federated Graph Learning with Structure Proxy Alignment"): private graph networks.
 
-    All clients share, without edges, an encoder e(x) = ReLU(x W + b) of width p, a classifier f that sees e(x) + z and
-    a plain one g that sees e(x); z is a structure proxy, of each class at the server, of each training node at its
-    client. Client k, with the received ones and class proxies P: z_i = sum_c softmax(g(e(x_i)))_c P_c beyond its
-    training nodes; then E epochs of its graph network h, of any architecture, on
+    The common model uses no edges: an encoder e(x) = ReLU(x W + b) of width p, a classifier f of e(x) + z and a plain
+    classifier g of e(x). z is a structure proxy: the server has one per class, a client one per training node.
+    Client k receives the common model and the class proxies P. For its other nodes z_i = sum_c softmax(g(e(x_i)))_c
+    P_c. Then E epochs of its graph network h, of any architecture, on
         CE(h) + lambda_1 mean_i KL(softmax f(e(x_i) + z_i) || softmax h_i),
-    i the training nodes and the nodes of which g is surer than `sure`; then with h fixed E epochs of e, f, g and the
-    proxies of its training nodes on CE(g) + mean over training nodes of KL(softmax h || softmax f(e + z)).
-    Server: e, f, g averaged, with weights by the training configuration's `weighting`; P_c the mean of the clients'
-    mean proxies of class c, weighted by that class's share of each client's training nodes. The graph networks stay.
-    Messages: up e, f, g, for each of the C_k classes that the client has a proxy (p), the class and its share; down
-    e, f, g and (C, p). Scored: each client's graph network. lambda_1 = 0 is local training. A client takes twice the
-    steps of FedAvg, each parameter as many.
+    i the training nodes and the nodes whose probability by g is above `sure`; then, with h fixed, E epochs of e, f, g
+    and the proxies of its training nodes on CE(g) + mean over training nodes of KL(softmax h || softmax f(e + z)).
+    Server: e, f, g averaged, with weights by the training configuration's `weighting`; P_c is the mean of the clients'
+    mean proxies of class c, weighted by that class's share of each client's training nodes.
+    Messages: up e, f, g, and for each of the C_k classes of the client a proxy (p), the class and its share; down
+    e, f, g and (C, p); graph networks are not sent. Scored: each client's graph network. lambda_1 = 0 is local
+    training. A client trains two models and so takes twice as many steps as with FedAvg.
 
-    From the released code, the paper's text was not available. Departures: the code has a rate of its own for proxies
-    (Adam, 0.02; here the cell's optimiser for all), overwrites g at each client by f, and trains GraphSAGE; a class
-    that no client has keeps its proxy.
+    Written from the released code; the paper's text was not available. Departures: the code has a separate rate for
+    proxies (Adam, 0.02; here the run's optimiser for all), overwrites g at each client by f, and trains GraphSAGE; a
+    class that no client has keeps its proxy.
     """
 
     family = "distillation"
-    summary = "private graph networks taught by a common model without edges that gets each class's surroundings"
+    summary = "private graph networks, distilled from a common model without edges that uses proxies of the classes"
     title = "FedSpray"
     venue = "KDD 2024"
     code_url = "https://github.com/xbfu/FedSpray"
@@ -59,9 +59,9 @@ class FedSpray(LocalTraining):
     delivers = "personal"
     heterogeneous = True
 
-    lambda_1: float = option(5.0, "weight of the common model's teaching (code: 1 to 5)", ge=0, tune=[0.1, 1, 5])
+    lambda_1: float = option(5.0, "weight of the distillation to h (code: 1 to 5)", ge=0, tune=[0.1, 1, 5])
     width: int = option(64, "p, width of proxies and encoder (code: 64)", ge=1)
-    sure: float = option(0.7, "least probability of a node that teaches (code: 0.7)", ge=0, le=1)
+    sure: float = option(0.7, "minimal probability of a node in the distillation (code: 0.7)", ge=0, le=1)
 
     # -- server -------------------------------------------------------------------------------------------------------
 
@@ -94,30 +94,30 @@ class FedSpray(LocalTraining):
     def client(self, clients: ClientBatch) -> Tree:
         batch, rows = clients.batch, clients.batch.rows["train"]
         common = {name: value.clone() for name, value in clients.received["model"].items()}
-        target, sure = self._teaching(clients, common)
+        target, sure = self._targets(clients, common)
 
-        def taught(clients: ClientBatch) -> torch.Tensor:
+        def graph_loss(clients: ClientBatch) -> torch.Tensor:
             logits = clients.forward().logits
-            apart = clients.mean_over(kl(target, logits.log_softmax(1))[sure], sure)
-            return clients.cross_entropy(logits) + self.lambda_1 * apart
+            distilled = clients.mean_over(kl(target, logits.log_softmax(1))[sure], sure)
+            return clients.cross_entropy(logits) + self.lambda_1 * distilled
 
-        clients.fit(taught if self.lambda_1 else self.local_loss)
+        clients.fit(graph_loss if self.lambda_1 else self.local_loss)
         with torch.no_grad():
-            seen = clients.forward(training=False).logits.log_softmax(1)
+            teacher = clients.forward(training=False).logits.log_softmax(1)
 
-        def teaching(clients: ClientBatch) -> torch.Tensor:
+        def common_loss(clients: ClientBatch) -> torch.Tensor:
             code = encoded(common, batch)
-            told = affine(common, "structured", code + self._own(clients, trained["proxies"]), batch).log_softmax(1)
-            apart = clients.mean_over(kl(seen, told)[rows], rows)
-            return clients.cross_entropy(affine(common, "plain", code, batch)) + apart
+            student = affine(common, "structured", code + self._own(clients, trained["proxies"]), batch).log_softmax(1)
+            distilled = clients.mean_over(kl(teacher, student)[rows], rows)
+            return clients.cross_entropy(affine(common, "plain", code, batch)) + distilled
 
         trained = {**common, "proxies": clients.state["proxies"]}
-        clients.fit(teaching, params=trained, name="common")
-        return {"model": common, **self._told(clients)}
+        clients.fit(common_loss, params=trained, name="common")
+        return {"model": common, **self._class_proxies(clients)}
 
     @torch.no_grad()
-    def _teaching(self, clients: ClientBatch, common: Params) -> tuple[torch.Tensor, torch.Tensor]:
-        """(N, C) log-probabilities of the structured classifier, and the rows of the nodes that teach."""
+    def _targets(self, clients: ClientBatch, common: Params) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return log-probabilities (N, C) of the structured classifier, and the rows of the nodes to distil."""
         batch = clients.batch
         code = encoded(common, batch)
         soft = affine(common, "plain", code, batch).softmax(1)
@@ -129,26 +129,26 @@ class FedSpray(LocalTraining):
 
     @staticmethod
     def _own(clients: ClientBatch, proxies: torch.Tensor) -> torch.Tensor:
-        """(N, p) the proxies of training nodes in their rows, 0 elsewhere. proxies: (K, most, p)."""
+        """Return (N, p) the proxies of training nodes, 0 for other nodes. proxies: (K, most, p)."""
         rows = clients.batch.rows["train"]
         trained = torch.cat([table[:n] for table, n in zip(proxies, clients.batch.counts["train"], strict=True)])
         return trained.new_zeros(len(clients.batch.label), trained.shape[1]).index_copy(0, rows, trained)
 
     @staticmethod
-    def _told(clients: ClientBatch) -> dict[str, Any]:
-        """Of each class that a client has: the mean proxy of its training nodes, the class, and its share of them."""
+    def _class_proxies(clients: ClientBatch) -> dict[str, Any]:
+        """Return for each class of a client: the mean proxy of its training nodes, the class, and its share of them."""
         label = clients.batch.label[clients.batch.rows["train"]].split(clients.batch.counts["train"])
         uploads: dict[str, Any] = {"prototypes": [], "classes": [], "counts": []}
         for labels, proxies in zip(label, clients.state["proxies"], strict=True):
-            many = torch.bincount(labels, minlength=clients.classes)
-            held = many.nonzero().squeeze(1)
-            means = segment_sum(proxies[: len(labels)], labels, clients.classes)[held] / many[held].unsqueeze(1)
+            count = torch.bincount(labels, minlength=clients.classes)
+            classes = count.nonzero().squeeze(1)
+            means = segment_sum(proxies[: len(labels)], labels, clients.classes)[classes] / count[classes].unsqueeze(1)
             uploads["prototypes"].append(means)
-            uploads["classes"].append(held)
-            uploads["counts"].append(many[held] / max(len(labels), 1))
+            uploads["classes"].append(classes)
+            uploads["counts"].append(count[classes] / max(len(labels), 1))
         return uploads
 
 
 def encoded(common: Params, batch: Batch) -> torch.Tensor:
-    """(N, p) e(x)."""
+    """Return e(x) (N, p)."""
     return torch.relu(affine(common, "encoder", batch.x, batch))

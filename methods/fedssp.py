@@ -1,4 +1,4 @@
-"""FedSSP: clients that hold sets of graphs share how spectra are read, and keep how messages pass."""
+"""FedSSP: clients with sets of graphs share the encoders of graph spectra; all other parameters are personal."""
 
 from __future__ import annotations
 
@@ -52,23 +52,23 @@ from .parts.padded import Padded
 # -- spectra -----------------------------------------------------------------------------------------------------------
 
 
-def _decomposed(adjacency: sp.csr_matrix, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues (n,) and eigenvectors (n, n) of D - A of one graph, in float64."""
+def _decompose(adjacency: sp.csr_matrix, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return eigenvalues (n,) and eigenvectors (n, n) of D - A of one graph, in float64."""
     block = adjacency[first:last, first:last].toarray().astype(np.float64)
     values, vectors = np.linalg.eigh(np.diag(block.sum(1)) - block)
     return values, vectors
 
 
 def eigenvalues(adjacency: sp.csr_matrix, starts: np.ndarray) -> torch.Tensor:
-    """(nodes, 1) of the Laplacians D - A."""
-    values = [_decomposed(adjacency, *ends)[0] for ends in pairwise(starts)]
+    """Return the eigenvalues (nodes, 1) of the graphs' Laplacians D - A."""
+    values = [_decompose(adjacency, *ends)[0] for ends in pairwise(starts)]
     return torch.from_numpy(np.concatenate(values).astype(np.float32)).unsqueeze(1)
 
 
 def eigenvectors(adjacency: sp.csr_matrix, starts: np.ndarray) -> sp.csr_matrix:
-    """The eigenvectors as columns, block-diagonal; every entry of a block is stored, zeros too."""
+    """Return the eigenvectors as columns, block-diagonal; all entries of a block are stored, also zeros."""
     lengths = np.diff(starts)
-    data = [_decomposed(adjacency, *ends)[1].ravel() for ends in pairwise(starts)]
+    data = [_decompose(adjacency, *ends)[1].ravel() for ends in pairwise(starts)]
     columns = [np.tile(np.arange(a, a + n), n) for a, n in zip(starts[:-1], lengths, strict=True)]
     ends = np.concatenate([[0], np.cumsum(np.repeat(lengths, lengths))])
     return sp.csr_matrix((np.concatenate(data), np.concatenate(columns), ends), shape=adjacency.shape)
@@ -76,8 +76,8 @@ def eigenvectors(adjacency: sp.csr_matrix, starts: np.ndarray) -> sp.csr_matrix:
 
 @dataclass(frozen=True)
 class Spectra:
-    """Of the graphs of a batch. values: (N, 1) eigenvalues. at_edges: (E, N), times g(values) it is U diag(g) U^T of
-    each graph at its edges, by target. sizes: edges of each client. padded: the graphs' rows."""
+    """The spectra of a batch's graphs. values: (N, 1) eigenvalues. at_edges: (E, N); at_edges times g(values) is U
+    diag(g) U^T of each graph at its edges, by target. sizes: edges per client. padded: the graphs' rows."""
 
     values: torch.Tensor
     at_edges: SparseMatrix
@@ -86,14 +86,14 @@ class Spectra:
 
     @classmethod
     def of(cls, batch: GraphBatch) -> Spectra:
-        """Made once for a batch."""
-        if batch not in _MADE:
+        """Return the spectra of a batch, computed once."""
+        if batch not in _CACHE:
             with section("spectra"):
-                _MADE[batch] = cls._made(batch)
-        return _MADE[batch]
+                _CACHE[batch] = cls._compute(batch)
+        return _CACHE[batch]
 
     @classmethod
-    def _made(cls, batch: GraphBatch) -> Spectra:
+    def _compute(cls, batch: GraphBatch) -> Spectra:
         vectors = batch.cut(batch.stack.operator(eigenvectors))
         edges = batch.view(neighbours).scipy()
         target = np.repeat(np.arange(edges.shape[0]), np.diff(edges.indptr))
@@ -108,7 +108,7 @@ class Spectra:
         )
 
     def attention(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, heads: int) -> torch.Tensor:
-        """(N, h) of each row its attention to the rows of its graph (Vaswani et al. 2017), in `heads` parts."""
+        """Return (N, h) the attention of each row to the rows of its graph (Vaswani et al. 2017). heads: number."""
         outputs = []
         for rows, real in zip(self.padded.rows, self.padded.real, strict=True):
             q, k, v = (x[rows].view(*rows.shape, heads, -1).transpose(1, 2) for x in (query, key, value))
@@ -117,23 +117,23 @@ class Spectra:
         return torch.cat(outputs)[self.padded.nodes]
 
 
-_MADE: WeakKeyDictionary[GraphBatch, Spectra] = WeakKeyDictionary()
+_CACHE: WeakKeyDictionary[GraphBatch, Spectra] = WeakKeyDictionary()
 
 
 # -- the model ---------------------------------------------------------------------------------------------------------
 
-SCALE, PERIOD = 100, 10000.0  # of an eigenvalue, and the longest wave of its code
+SCALE, PERIOD = 100, 10000.0  # factor of an eigenvalue, and the longest wave length of its code
 
 
 class SpectralModel(GraphModel):
     """x = ReLU(X W_in); then for each layer x = x + drop(sum over neighbours u of GELU(x_u W_pre) * s_uv), and
-    x = x + drop(ReLU(BN(ReLU(BN(x W)) W'))); the mean over each graph's nodes r; logits = linear head on r.
+    x = x + drop(ReLU(BN(ReLU(BN(x W)) W'))); r = mean over each graph's nodes; logits = linear head on r.
 
     s_uv, (h,), is the softmax over the neighbours u of drop(GELU(BN(GELU(BN(B_uv W)) W'))), B_uv the entries of
-    U diag(g_m) U^T for heads m, and g = z W_dec of each eigenvalue's z: its code (itself, sines and cosines) times W_e,
-    plus attention among the eigenvalues of the graph, plus a two-layer map, each on normalised rows.
+    U diag(g_m) U^T for heads m, and g = z W_dec. z of an eigenvalue: its code (the value, sines and cosines) times W_e,
+    plus attention among the eigenvalues of the graph, plus a two-layer map, both on normalised rows.
 
-    Parameters: "eigen." and "filter." for the two encoders; "preference", (h,), is the method's.
+    Parameters: "eigen." and "filter." of the two encoders; "preference", (h,), is used by the method.
     """
 
     heads: int = option(4, "filters of the spectrum, and heads of the attention", ge=1)
@@ -159,7 +159,7 @@ class SpectralModel(GraphModel):
         return params | {"preference": zeros.clone()}
 
     def forward(self, params: Params, batch: GraphRows, streams: Streams | None = None) -> Forward:  # type: ignore[override]
-        """Logits (B, C) of graphs; `pre` holds r alone, (B, h)."""
+        """Return logits (B, C) of graphs; `pre` is [r], r (B, h)."""
         nodes, spectra = batch.nodes, Spectra.of(batch.of)
         passed = self._passed(params, batch, spectra, streams)
         x = torch.relu(affine(params, "input", self.entered(batch, streams), nodes))
@@ -173,13 +173,13 @@ class SpectralModel(GraphModel):
         return Forward(batch.own_classes(linear(params, "head", mean, batch.sizes)), [mean], activate=lambda rows: rows)
 
     def _passed(self, params: Params, batch: GraphRows, spectra: Spectra, streams: Streams | None) -> torch.Tensor:
-        """(E, h) how much of its source each edge passes in each channel."""
+        """Return s (E, h)."""
         sizes = batch.nodes.sizes
         z = linear(params, "eigen", self.coded(spectra.values), sizes)
         rows = self._normal(params, "attention.norm", z, sizes)
         split = [linear(params, f"attention.{name}", rows, sizes) for name in ("query", "key", "value")]
-        seen = spectra.attention(split[0], split[1], split[2], self.heads)
-        z = z + self._dropped(linear(params, "attention.out", seen, sizes), streams, sizes)
+        attended = spectra.attention(split[0], split[1], split[2], self.heads)
+        z = z + self._dropped(linear(params, "attention.out", attended, sizes), streams, sizes)
         rows = F.gelu(linear(params, "map.inner", self._normal(params, "map.norm", z, sizes), sizes))
         z = z + self._dropped(linear(params, "map.outer", rows, sizes), streams, sizes)
         at_edges = spectra.at_edges @ linear(params, "decoder", z, sizes)
@@ -187,7 +187,7 @@ class SpectralModel(GraphModel):
         return active_kernels().edge_softmax(batch.nodes.graph, self._dropped(score, streams, spectra.sizes))
 
     def coded(self, values: torch.Tensor) -> torch.Tensor:
-        """(N, h + 1) an eigenvalue, and the sines and cosines of SCALE times it in h / 2 wave lengths."""
+        """Return codes (N, h + 1): the eigenvalue, and sines and cosines of SCALE times it in h / 2 wave lengths."""
         waves = torch.exp(torch.arange(0, self.hidden, 2) * (-math.log(PERIOD) / self.hidden))
         angle = values * SCALE * waves
         return torch.cat([values, angle.sin(), angle.cos()], 1)
@@ -195,7 +195,7 @@ class SpectralModel(GraphModel):
     def _mapped(
         self, params: Params, part: str, rows: torch.Tensor, sizes: tuple[int, ...], streams: Streams | None, act: Any
     ) -> torch.Tensor:
-        """Two linear maps, each with BatchNorm over the client's rows and an activation after it."""
+        """Apply two linear maps, each followed by BatchNorm over the client's rows and an activation."""
         for name in (f"{part}.inner", f"{part}.outer"):
             rows = segment_add(segment_product(rows, params[f"{name}.weight"], sizes), params[f"{name}.bias"], sizes)
             training = streams is not None
@@ -204,7 +204,7 @@ class SpectralModel(GraphModel):
 
     @staticmethod
     def _normal(params: Params, name: str, rows: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
-        """LayerNorm of each row."""
+        """Return LayerNorm of each row."""
         scaled = F.layer_norm(rows, rows.shape[1:]) * params[f"{name}.weight"].index_select(0, owners(sizes))
         return segment_add(scaled, params[f"{name}.bias"], sizes)
 
@@ -221,26 +221,26 @@ SHARED = ("eigen.", "filter.")
 class FedSSP(LocalTraining):
     """Tan, Wan, Huang, Ye, NeurIPS 2024 (arXiv 2410.20105): sets of graphs, generic spectral knowledge, preferences.
 
-    A graph's eigenvalues are coded, attend to each other and become filters, whose values at the edges are encoded as
-    what each edge passes (SpectralModel). Client k: the encoders of eigenvalues and of filters <- the global ones, then
-    E epochs of its whole model, with a preference p_k of its own, on the mean over graphs of
+    A graph's eigenvalues are encoded with attention to each other and give filters; an encoding of the filters' values
+    at the edges weights the messages (SpectralModel). Client k: the encoders of eigenvalues and of filters <- the
+    global ones, then E epochs of its whole model, with a personal preference p_k, on the mean over graphs of
         CE(head(r + p_k)) + tau/2 mean_h (m - M)^2,
-    r a graph's mean node value, m the mean of r over the minibatch, M the received consensus; without p_k and the
-    second term as long as there is no M. Server: means of the encoders and of the clients' mean r over their training
-    graphs, M, both weighted by the training configuration's `weighting`. Everything else stays at the client, running
-    statistics of the encoders' BatchNorm too. Messages: the encoders and the mean up, the encoders and M down:
-    2 h^2 + (heads + 8) h scalars of encoders and h of means. Scored: each client's own model under the new encoders.
+    r a graph's mean node value, m the mean of r over the minibatch, M the received consensus; before the first M,
+    without p_k and the second term. Server: means of the encoders, and M, the mean of the clients' mean r over their
+    training graphs, both weighted by the training configuration's `weighting`. All other parameters, and the running
+    statistics of the encoders' BatchNorm, are not sent. Messages: the encoders and the mean up, the encoders and M
+    down: 2 h^2 + (heads + 8) h scalars of encoders and h of means. Scored: each client's model with the new encoders.
 
-    Depth and width are the cell's backbone's; the architecture is always the paper's. As in the
-    released code p_k shifts r only in training; `preference` "always" is the other reading. Departures: the code's
-    entry of the identity at an edge, always 0, is left out, and so is dropout on attention weights. It has rates of
-    AdamW and SGD for model and p_k (here the cell's optimiser for both), makes AdamW anew for each minibatch, never
-    clears the gradient of p_k, draws each client's first model itself, averages without weights, sends no encoders in
-    the first round, and takes the mean of the last minibatch, times 1/2, for m and for M: its tau 100 is 25 here.
+    Depth and width are those of the run's backbone; the architecture is always the paper's. As in the released code p_k
+    shifts r in training only; `preference` "always" is the other reading. Departures: the code's entry of the identity
+    at an edge, always 0, and its dropout on attention weights are left out. The code has separate rates of AdamW and
+    SGD for model and p_k (here the run's optimiser for both), a new AdamW for each minibatch, never resets the gradient
+    of p_k, draws a separate first model per client, averages without weights, sends no encoders in the first round, and
+    uses the mean of the last minibatch, times 1/2, as m and as M: its tau 100 is 25 here.
     """
 
     family = "personal"
-    summary = "clients average what encodes spectra, are held near a common mean graph, and keep the rest"
+    summary = "clients average the encoders of graph spectra and a mean graph embedding; the rest is personal"
     title = "FedSSP"
     venue = "NeurIPS 2024"
     paper_url = "https://arxiv.org/abs/2410.20105"
@@ -249,7 +249,7 @@ class FedSSP(LocalTraining):
     delivers = "personal"
 
     heads: int = option(4, "filters, and heads of the attention (released code: 4)", ge=1)
-    rate: float = option(0.1, "dropout in the place of the cell's (released code: 0.1)", ge=0, lt=1)
+    rate: float = option(0.1, "dropout rate, instead of the run's (released code: 0.1)", ge=0, lt=1)
     tau: float = option(
         25.0,
         "weight of the distance to the consensus (released code: 100 on halves, which is 25)",
@@ -257,7 +257,7 @@ class FedSSP(LocalTraining):
         tune=[0.25, 2.5, 25.0],
     )
     preference: Literal["training", "always"] = option(
-        "training", "when p_k is added: only in training (released code), or in predictions too"
+        "training", "p_k is added in training only (released code), or also in predictions"
     )
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
@@ -280,28 +280,28 @@ class FedSSP(LocalTraining):
         if "consensus" not in clients.received:
             return clients.cross_entropy(out.logits)
         logits = preferred(clients.params, out.embedding, clients.batch)
-        mean, held = self._means(clients, out.embedding)
-        apart = (mean - clients.received["consensus"]).square().mean(1)
-        return clients.cross_entropy(logits) + self.tau / 2 * apart.masked_fill(~held, 0)
+        mean, trains = self._means(clients, out.embedding)
+        distance = (mean - clients.received["consensus"]).square().mean(1)
+        return clients.cross_entropy(logits) + self.tau / 2 * distance.masked_fill(~trains, 0)
 
     def client(self, clients: ClientBatch) -> Tree:
         clients.load(clients.received["model"])
         clients.fit(self.local_loss)
         with torch.no_grad():
-            mean, held = self._means(clients, clients.forward(training=False).embedding)
-        known = clients.received.get("consensus", torch.zeros_like(mean))  # nothing of its own to say
-        return {"model": shared(clients.params), "consensus": torch.where(held.unsqueeze(1), mean, known)}
+            mean, trains = self._means(clients, clients.forward(training=False).embedding)
+        received = clients.received.get("consensus", torch.zeros_like(mean))  # for clients without training graphs
+        return {"model": shared(clients.params), "consensus": torch.where(trains.unsqueeze(1), mean, received)}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         return average(uploads, server.weights)
 
     @staticmethod
     def _means(clients: ClientBatch, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(K, h) the mean over each client's training graphs, 0 without any; (K,) whether it has any."""
-        at = clients.batch.rows["train"]
-        owner = clients.batch.owner[at]
+        """Return (K, h) the mean over each client's training graphs, 0 without any, and (K,) whether it has any."""
+        train = clients.batch.rows["train"]
+        owner = clients.batch.owner[train]
         count = segment_sum(torch.ones_like(owner), owner, len(clients))
-        return segment_sum(rows[at], owner, len(clients)) / count.clamp(min=1).unsqueeze(1), count > 0
+        return segment_sum(rows[train], owner, len(clients)) / count.clamp(min=1).unsqueeze(1), count > 0
 
     def personal_model(self, clients: ClientBatch) -> Params | None:
         return clients.params | clients.received["model"]
@@ -313,12 +313,12 @@ class FedSSP(LocalTraining):
 
 
 def preferred(params: Params, rows: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Logits of the head on graphs (B, h) shifted by each client's preference."""
+    """Return the head's logits on graphs' rows (B, h) plus each client's preference."""
     logits = linear(params, "head", segment_add(rows, params["preference"], batch.sizes), batch.sizes)
     masked: torch.Tensor = batch.own_classes(logits)  # type: ignore[attr-defined]
     return masked
 
 
 def shared(params: Params) -> Params:
-    """The parameters of the two encoders, without running statistics."""
+    """Return the parameters of the two encoders, without running statistics."""
     return {name: value for name, value in params.items() if name.startswith(SHARED) and not is_statistic(name)}

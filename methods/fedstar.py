@@ -1,4 +1,4 @@
-"""FedStar: clients that hold sets of graphs share what encodes structure, and keep what encodes features."""
+"""FedStar: clients with sets of graphs share the encoder of structure; the encoder of features is personal."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ STRUCTURE = "structure."
 
 @dataclass(frozen=True)
 class StructureCode:
-    """What a node's surroundings look like: the probabilities that a random walk is back after 1, ..., `walks` steps,
-    and its degree one-hot, from 1 to `degrees` (what is more counts as the last, 0 as 1). Features play no part."""
+    """A node's structure: the probabilities that a random walk returns to it after 1, ..., `walks` steps, and its
+    degree one-hot from 1 to `degrees` (larger degrees as `degrees`, 0 as 1). Features are not used."""
 
     walks: int
     degrees: int
 
     def __call__(self, adjacency: sp.csr_matrix, starts: np.ndarray) -> torch.Tensor:
-        """(nodes, walks + degrees) float32."""
+        """Return the codes, float32 (nodes, walks + degrees)."""
         matrix = sp.csr_matrix(adjacency, dtype=np.float64)
         degree = np.asarray(matrix.sum(0)).ravel()
         step = matrix @ sp.diags(1 / np.maximum(degree, 1))
@@ -55,10 +55,10 @@ class StructureCode:
 
 
 class StarModel(GraphModel):
-    """h = X W_in, s = code W_s; then for each layer h' = ReLU(GIN([h, s])), s' = tanh(GCN(s)), [ ] side by side; last
-    [h, s] W_mix, and from there as every classifier of graphs. All of width h; GIN's eps is 0. Dropout on h.
+    """h = X W_in, s = code W_s; then for each layer h' = ReLU(GIN([h, s])), s' = tanh(GCN(s)), [ ] is concatenation;
+    last [h, s] W_mix, then as other graph classifiers. All widths are h; GIN's eps is 0. Dropout on h.
 
-    Parameters: "structure." for what s goes through.
+    Parameters: "structure." for the channel of s.
     """
 
     code: StructureCode
@@ -70,7 +70,7 @@ class StarModel(GraphModel):
             shapes |= {f"structure.{i}": (h, h), f"{i}.inner": (2 * h, h), f"{i}.outer": (h, h)}
         shapes |= {"mix": (2 * h, h), "post": (h, h), "head": (h, classes)}
         params: Params = {}
-        layers = {f"structure.{i}" for i in range(self.layers)}  # GCN's, whose start is Glorot's
+        layers = {f"structure.{i}" for i in range(self.layers)}  # GCN layers, initialised by Glorot
         for name, shape in shapes.items():
             start = "glorot" if name in layers else self.linear_start
             params[f"{name}.weight"], params[f"{name}.bias"] = linear_map(*shape, source, start)
@@ -93,19 +93,19 @@ class StarModel(GraphModel):
 class FedStar(LocalTraining):
     """Tan, Liu, Long, Jiang, Lu, Zhang, AAAI 2023 (arXiv 2211.13009): sets of graphs, structure shared.
 
-    Every node has beside its features a code of structure alone: `walks` return probabilities of random walks and its
-    degree one-hot. One channel of GCN layers encodes it; the other, of GIN layers, encodes features and sees the first
-    at each layer. Client k: structure channel <- the global one, E epochs of both on its mean cross-entropy. Server:
-    mean of the structure channels, weighted by the training configuration's `weighting`; all else stays at home.
-    Messages: the structure channel up and down, (walks + degrees) h + h + L (h^2 + h) scalars. Scored: each client's
-    own model under the new global structure channel.
+    Each node has, in addition to its features, a structure code: `walks` return probabilities of random walks and its
+    degree one-hot. A channel of GCN layers encodes it; a channel of GIN layers encodes features and gets the output of
+    the first at each layer. Client k: structure channel <- the global one, E epochs of both on its mean cross-entropy.
+    Server: mean of the structure channels, weighted by the training configuration's `weighting`.
+    Messages: the structure channel up and down, (walks + degrees) h + h + L (h^2 + h) scalars; all else is not sent.
+    Scored: each client's model with the new global structure channel.
 
-    Width, depth and dropout are the cell's backbone's; the architecture is always the paper's. As in
-    the released code layers of the feature channel are GIN's and the last mixture has no activation.
+    Width, depth and dropout are those of the run's backbone; the architecture is always the paper's. As in the released
+    code the feature channel has GIN layers and the last linear map has no activation.
     """
 
     family = "personal"
-    summary = "clients average what encodes structure, and keep what encodes features"
+    summary = "clients average the encoder of structure; the encoder of features is personal"
     title = "FedStar"
     venue = "AAAI 2023"
     paper_url = "https://arxiv.org/abs/2211.13009"
@@ -115,7 +115,7 @@ class FedStar(LocalTraining):
     delivers = "personal"
 
     walks: int = option(16, "steps of the random walks in a node's code (released code: 16)", ge=1)
-    degrees: int = option(16, "largest degree that a node's code tells apart (released code: 16)", ge=1)
+    degrees: int = option(16, "largest degree with a separate entry in a node's code (released code: 16)", ge=1)
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         code = StructureCode(self.walks, self.degrees)
@@ -139,5 +139,5 @@ class FedStar(LocalTraining):
 
 
 def structure(params: Params) -> Params:
-    """The parameters of the structure channel."""
+    """Return the parameters of the structure channel."""
     return {name: value for name, value in params.items() if name.startswith(STRUCTURE)}

@@ -1,4 +1,4 @@
-"""FedStruct: a learnt vector for each node of the whole graph, mixed over many hops, beside each client's own GNN."""
+"""FedStruct: a GNN per client, plus a learnt vector per node of the whole graph, mixed over many hops."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from .fedgcnhops import degrees
 from .parts.encoders import linear
 from .parts.rows import listed, packed, split, unpacked
 
-VECTORS = "vectors"  # the name of S beside the parameters of the model
+VECTORS = "vectors"  # the name of S in parameters and messages
 
 
 class StructBackbone(Backbone):
-    """A GNN, and a perceptron c -> h -> C for the nodes' vectors: "structure.0" and "structure.1"."""
+    """A GNN, and an MLP c -> h -> C for the nodes' vectors: "structure.0" and "structure.1"."""
 
     gnn: Backbone
     width: int
@@ -61,7 +61,7 @@ class StructBackbone(Backbone):
     def of_vectors(
         self, params: Params, rows: torch.Tensor, sizes: tuple[int, ...], streams: Streams | None = None
     ) -> torch.Tensor:
-        """(M, C) class scores of M vectors, `sizes` of each client."""
+        """Return class scores (M, C) of M vectors. sizes: vectors per client."""
         z = linear(params, "structure.0", F.layer_norm(rows, rows.shape[1:]), sizes)
         return linear(params, "structure.1", self.active(z, sizes, streams), sizes)
 
@@ -71,25 +71,26 @@ class FedStruct(FedAvg):
     """Aliakbari, Ostman, Graell i Amat, ICLR 2025 (arXiv 2402.19163), "Decoupled Subgraph Federated Learning", Hop2Vec.
 
     P = D^-1 (A + I) of the whole graph, with the edges between clients; P_bar = P^L, or the mean of P, ..., P^L. Each
-    node u has a vector s_u (c), at first N(0, 0.05^2), learnt. The class scores of client k's node v are
+    node u has a learnt vector s_u (c), initially N(0, 0.05^2). The class scores of client k's node v are
     GNN_k(v) + sum_u P_bar[v, u] MLP(s_u), with layer norm before the MLP c -> h -> C.
     Once: each client gets its rows of P_bar. Row v of P^l is the mean over v and its neighbours of rows of P^(l-1), so
-    in L - 1 exchanges clients send those of their nodes with neighbours elsewhere, and the server hands them on.
-    Rounds: E epochs on the mean cross-entropy with S fixed; theta <- sum_k w_k theta_k; G_k, the gradient for S, mean
-    over the epochs, and S takes an Adam step on sum_k w_k G_k at the server.
-    Messages: once rows of P^l with ids, and which nodes these reach; then theta and G_k, of these
-    nodes, up, theta and S (n c values) down. No feature and no embedding; the rows show who is whose neighbour.
+    in L - 1 exchanges clients send the rows of their nodes with neighbours at other clients, and the server forwards
+    them.
+    Rounds: E epochs on the mean cross-entropy with S fixed; theta <- sum_k w_k theta_k; G_k is the gradient for S, mean
+    over the epochs, and the server takes an Adam step for S on sum_k w_k G_k.
+    Messages: once rows of P^l with ids, and the nodes with entries in these rows; then theta and G_k of these nodes up,
+    theta and S (n c values) down. No features or embeddings are sent, but the rows reveal which nodes are neighbours.
 
-    Departures and readings. `hops`, `powers`: the paper weights the powers by beta_l; the released code takes the last
-    alone. `keep`: largest entries kept in each row after each product; the code keeps all, or with its pruning
-    (FedStruct-p) the 30 n largest of the matrix, which no client can tell. The code has one local epoch, so that G_k is
-    the gradient at the received model. Its GNN is decoupled too, here the cell's; its layer norm has weights that no
-    client sends, here none. On another graph P_bar is that graph's. Width h, dropout, rate and epochs are the cell's
-    (released for Cora: 64, 0.75, Adam 0.005 and decay 5e-4, 1).
+    Departures and readings. `hops`, `powers`: the paper weights the powers by beta_l; the released code uses the last
+    only. `keep`: the largest entries kept in each row after each product; the code keeps all, or with its pruning
+    (FedStruct-p) the 30 n largest of the whole matrix, which clients cannot determine. The code has one local epoch, so
+    G_k is the gradient at the received model. Its GNN is decoupled too, here it is the run's backbone; its layer norm
+    has weights that are not sent, here it has none. On another graph P_bar is computed from that graph. Width h,
+    dropout, rate and epochs are the run's (released for Cora: 64, 0.75, Adam 0.005 and decay 5e-4, 1).
     """
 
     family = "shared model"
-    summary = "FedAvg with a learnt vector for each node, mixed over many hops of the graph of all clients"
+    summary = "FedAvg with a learnt vector per node, mixed over many hops of the graph of all clients"
     title = "FedStruct"
     venue = "ICLR 2025"
     paper_url = "https://arxiv.org/abs/2402.19163"
@@ -100,8 +101,8 @@ class FedStruct(FedAvg):
 
     width: int = option(256, "length c of a node's vector (code: 256, Cora 512)", ge=1)
     hops: int = option(10, "hops L (code: 1 to 20 by dataset, Cora 10)", ge=1, tune=[2, 5, 10])
-    powers: Literal["last", "mean"] = option("last", "P_bar: P^L (code), or the mean of all (paper: beta_l)")
-    keep: int = option(30, "entries kept in a row; 0: all (code: all, its pruning 30 n in the matrix)", ge=0)
+    powers: Literal["last", "mean"] = option("last", "P_bar: P^L (code), or the mean of all powers (paper: beta_l)")
+    keep: int = option(30, "entries kept per row; 0: all (code: all, or 30 n of the matrix by pruning)", ge=0)
     lr_vectors: float = option(
         0.005, "Adam rate of the vectors (code: that of the model, 0.001 to 0.008)", gt=0, tune=[0.001, 0.005, 0.02]
     )
@@ -123,24 +124,24 @@ class FedStruct(FedAvg):
 
     @on_host()
     def tell(self, clients: ClientBatch) -> Tree:
-        """The rows, so far, of nodes with neighbours at other clients; at first also which of theirs are wanted."""
+        """Upload the current rows of nodes with neighbours at other clients; first also the ids of these neighbours."""
         first = "rows" not in clients.state
-        clients.state["rows"] = self._further(clients)
-        told: list[Tree] = []
+        clients.state["rows"] = self._next_power(clients)
+        uploads: list[Tree] = []
         for member, rows in zip(clients.members, split(clients.state["rows"]), strict=True):
             border = torch.unique(member.outside[0])
             ids = member.graph.ndata["global_id"][border]
-            one: Tree = {"id": ids, "rows": packed(unpacked(rows, width_of([rows]))[border.numpy()])}
-            told.append(one | ({"wanted": torch.unique(member.outside[1])} if first else {}))
-        return listed(told)
+            upload: Tree = {"id": ids, "rows": packed(unpacked(rows, width_of([rows]))[border.numpy()])}
+            uploads.append(upload | ({"wanted": torch.unique(member.outside[1])} if first else {}))
+        return listed(uploads)
 
     @on_host()
     def hand_on(self, server: Server, uploads: Tree) -> Download:
         wanted = server.state.setdefault("wanted", uploads.get("wanted"))
-        told = split(uploads)
-        ids = torch.cat([one["id"] for one in told]).cpu().numpy()
-        width = width_of([one["rows"] for one in told])
-        rows = sp.vstack([unpacked(one["rows"], width) for one in told], format="csr")
+        of_clients = split(uploads)
+        ids = torch.cat([upload["id"] for upload in of_clients]).cpu().numpy()
+        width = width_of([upload["rows"] for upload in of_clients])
+        rows = sp.vstack([unpacked(upload["rows"], width) for upload in of_clients], format="csr")
         order = np.argsort(ids)
         assert wanted is not None
         places_of = [order[np.searchsorted(ids[order], client_ids.cpu().numpy())] for client_ids in wanted]
@@ -149,7 +150,7 @@ class FedStruct(FedAvg):
     @on_host()
     def finish(self, clients: ClientBatch) -> Tree:
         reached, bars = [], []
-        for rows in split(self._further(clients)):
+        for rows in split(self._next_power(clients)):
             bar = unpacked(rows, width_of([rows]))
             nodes = np.unique(bar.indices)
             reached.append(torch.from_numpy(nodes.astype(np.int64)))
@@ -169,15 +170,15 @@ class FedStruct(FedAvg):
         server.state["model"] = server.initial_model()
         return self.message(server)
 
-    def _further(self, clients: ClientBatch) -> Tree:
-        """One more product: the clients' rows of the next power. At first P itself."""
+    def _next_power(self, clients: ClientBatch) -> Tree:
+        """Return the clients' rows of the next power of P, first of P itself."""
         rows = split(clients.state["rows"]) if "rows" in clients.state else [None] * len(clients)
         far = split(clients.received["rows"]) if "rows" in clients.state else [None] * len(clients)
         pairs = zip(clients.members, rows, far, strict=True)
         return listed([packed(self._step(member, client_rows, others)) for member, client_rows, others in pairs])
 
     def _step(self, member: NodeClient, known: Tree | None, others: Tree | None) -> sp.csr_matrix:
-        """(n, ids) P times the rows of the client's nodes and, of those of other clients, of the neighbours."""
+        """Return P times rows, (n, ids). known: rows of the client's nodes; others: of neighbours at other clients."""
         assert member.outside is not None
         ids, far = member.graph.ndata["global_id"].numpy(), torch.unique(member.outside[1]).numpy()
         source, target = (ends.numpy() for ends in member.graph.edges(order="eid"))
@@ -193,7 +194,7 @@ class FedStruct(FedAvg):
         return self._times(step, sp.vstack([unpacked(known, width), unpacked(others, width)], format="csr"), itself)
 
     def _times(self, step: sp.csr_matrix, before: sp.csr_matrix | None, itself: sp.csr_matrix) -> sp.csr_matrix:
-        """One more product with P, `before` None at first; of each row the largest entries. itself: the identity."""
+        """Return the product of P (`step`) and `before`, largest entries only. before: None at first; itself: I."""
         if before is None:
             before = itself
         elif self.powers == "mean":
@@ -214,12 +215,12 @@ class FedStruct(FedAvg):
             part = self.structure(batch.params, batch, trained[VECTORS], batch.streams)
             return batch.cross_entropy(batch.forward().logits + part)
 
-        def hold_back(_: ClientBatch, grads: Params) -> Params:
+        def collect(_: ClientBatch, grads: Params) -> Params:
             total.add_(grads[VECTORS])
             return {name: value for name, value in grads.items() if name != VECTORS}
 
         trained = clients.params | {VECTORS: vectors}
-        clients.fit(loss, params=trained, adjust=hold_back)
+        clients.fit(loss, params=trained, adjust=collect)
         gradients = (total / clients.config.local_epochs).split([len(nodes) for nodes in clients.state["reached"]])
         return {"model": clients.params, "gradient": [part.clone() for part in gradients]}
 
@@ -233,13 +234,13 @@ class FedStruct(FedAvg):
         return self.message(server)
 
     def reached(self, clients: ClientBatch, vectors: torch.Tensor) -> torch.Tensor:
-        """(M, c) the vectors that each client's rows of P_bar reach. vectors: (K, n, c), alike for all."""
+        """Return the vectors (M, c) of each client's rows of P_bar. vectors: (K, n, c), equal for all K."""
         return vectors[0].index_select(0, placed(torch.cat(clients.state["reached"])))
 
     def structure(
         self, params: Params, clients: ClientBatch, vectors: torch.Tensor, streams: Streams | None = None
     ) -> torch.Tensor:
-        """(N, C) what the vectors (M, c) that the clients' rows reach add to the class scores."""
+        """Return the vectors' part (N, C) of the class scores. vectors: (M, c), as of `reached`."""
         if "bar" not in clients.cache:
             widths = [len(nodes) for nodes in clients.state["reached"]]
             bars = [unpacked(bar, w) for bar, w in zip(split(clients.state["bar"]), widths, strict=True)]
@@ -273,12 +274,12 @@ class FedStruct(FedAvg):
         (batch,), backbone = data, network.backbones[0]
         assert isinstance(backbone, StructBackbone)
         vectors = params[VECTORS][0]
-        beyond = max(0, int(batch.global_id.max()) + 1 - len(vectors))  # nodes that no client holds have none: zeros
-        scores = backbone.of_vectors(params, F.pad(vectors, (0, 0, 0, beyond))[batch.global_id], batch.sizes)
+        missing = max(0, int(batch.global_id.max()) + 1 - len(vectors))  # nodes of no client: zero vectors
+        scores = backbone.of_vectors(params, F.pad(vectors, (0, 0, 0, missing))[batch.global_id], batch.sizes)
         return logits + self.bar_of(batch) @ scores
 
     def bar_of(self, batch: Batch) -> SparseMatrix:
-        """P_bar of a graph without clients."""
+        """Return P_bar of a graph without clients."""
         if self.name not in batch.memo:
             batch.memo[self.name] = SparseMatrix(self._bar_of(batch))
         bar: SparseMatrix = batch.memo[self.name]
@@ -297,14 +298,14 @@ class FedStruct(FedAvg):
 
 
 def width_of(rows: Sequence[Tree]) -> int:
-    """One more than the largest column of packed rows."""
+    """Return the largest column of packed rows + 1."""
     return 1 + max(
         (int(packed_rows["columns"].max()) for packed_rows in rows if len(packed_rows["columns"])), default=0
     )
 
 
 def largest(rows: sp.csr_matrix, keep: int) -> sp.csr_matrix:
-    """Each row's `keep` largest entries, of equal ones those with the smallest columns; all of them with 0."""
+    """Return each row's `keep` largest entries, of equal ones those with the smallest columns; 0: all entries."""
     rows.sort_indices()
     if not keep:
         return rows

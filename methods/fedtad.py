@@ -1,4 +1,4 @@
-"""FedTAD: the server distils the clients' models into the average, on a graph that it generates."""
+"""FedTAD: the server distils the clients' models into their average on a generated graph."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .fedpub import tiled
 from .parts.encoders import linear
 
 NOISE, WIDTHS = 32, (64, 128, 256)  # the generator of the released code
-CHUNK = 512  # nodes whose walks are followed at once
+CHUNK = 512  # start nodes of random walks that are computed together
 
 
 @METHODS.register("fedtad")
@@ -46,23 +46,23 @@ class FedTAD(FedAvg):
     Once, client k: its reliability on class c, Phi_kc = sum over its training nodes i of class c of
         (1 + sum_{j in N(i)} cos(h_i, h_j)) / (|N(i)| + 1),  h = [features, topology].
     Rounds: FedAvg; then at the server, `server_epochs` times, with p_kc = Phi_kc / sum_k Phi_kc over the participants:
-        a generator makes `generated` nodes from noise z (32) and classes in equal numbers, x = G(z, c), and joins each
-        to the `neighbours` nodes nearest by cosine (itself among them), both ways;
+        a generator G makes `generated` nodes x = G(z, c) from noise z (32) and classes c in equal numbers; each node is
+        joined, in both directions, to the `neighbours` nearest nodes by cosine (itself is one of them);
         G takes a step on  lam_semantic sum_kc p_kc CE_c(theta_k)
                            + lam_diversity K exp(-mean_ij |z_i - z_j|^2 |x_i - x_j|)  - sum_kc p_kc D_c(theta, theta_k),
-        CE_c and D_c means on nodes of class c, D_c of |difference of logits| with the logits of theta_k fixed;
+        CE_c and D_c are means over nodes of class c; D_c of |difference of logits|, the logits of theta_k fixed;
         the global theta takes `steps` steps on sum_kc p_kc D_c(theta, theta_k).
-    Messages: C scalars Phi_k up once; theta up and down. The generator stays at the server and has no data.
+    Messages: C scalars Phi_k up once; theta up and down. The generator is at the server only and uses no data.
     Scored: theta after distillation. Without server epochs it is FedAvg.
 
     Departures and readings. The topology of a node is its return probabilities after 1 to `walks` steps of a random
-    walk with self-loops; the released code has the numbers of the nodes that one walk visits, which depend on how nodes
-    are numbered and drown the features. The server's passes are without dropout; the released ones have it always, by a
-    slip, in teachers too. |z_i - z_j|^2 and |x_i - x_j| are means over coordinates, as released.
+    walk with self-loops. The released code uses the numbers of the nodes that one walk visits; they depend on the
+    numbering of nodes and are much larger than the features. The server's passes have no dropout; the released ones
+    always have it, by mistake, also in teachers. |z_i - z_j|^2 and |x_i - x_j| are means over coordinates, as released.
     """
 
     family = "distillation"
-    summary = "FedAvg whose average learns, on a generated graph, from each client what it knows reliably"
+    summary = "FedAvg; the server distils each client's reliable classes into the average on a generated graph"
     title = "FedTAD"
     venue = "IJCAI 2024"
     paper_url = "https://arxiv.org/abs/2404.14061"
@@ -70,12 +70,12 @@ class FedTAD(FedAvg):
     tasks = ("node",)
     heterogeneous_features = False
 
-    server_epochs: int = option(5, "rounds of generator and distillation at the server (code: 5)", ge=0, tune=[1, 5])
-    steps: int = option(5, "steps of the global model in each (code: 5)", ge=1)
+    server_epochs: int = option(5, "epochs of generator and distillation at the server (code: 5)", ge=0, tune=[1, 5])
+    steps: int = option(5, "steps of the global model per server epoch (code: 5)", ge=1)
     lr_generator: float = option(1e-3, "Adam rate of the generator (code: 1e-3)", gt=0)
     lr_server: float = option(1e-3, "Adam rate of the distillation (code: 1e-3)", gt=0, tune=[1e-4, 1e-3, 1e-2])
-    generated: int = option(100, "generated nodes, at least one a class (code: 100)", ge=2)
-    neighbours: int = option(5, "nearest nodes that a generated node is joined to (code: 5)", ge=1)
+    generated: int = option(100, "generated nodes, at least one per class (code: 100)", ge=2)
+    neighbours: int = option(5, "nearest nodes to which a generated node is joined (code: 5)", ge=1)
     lam_semantic: float = option(1.0, "weight of the teachers' cross-entropy (code: 1)", ge=0)
     lam_diversity: float = option(1.0, "weight of the diversity (code: 1)", ge=0)
     walks: int = option(5, "steps of the random walks (code: 5)", ge=0)
@@ -84,8 +84,8 @@ class FedTAD(FedAvg):
     )
 
     def phases(self, config: TrainConfig) -> list[Phase]:
-        told = Phase((Step(self.tell, self.note),), 1, scored=False, name="reliability", everyone=True)
-        return [told, *super().phases(config)]
+        reliability = Phase((Step(self.tell, self.note),), 1, scored=False, name="reliability", everyone=True)
+        return [reliability, *super().phases(config)]
 
     def open(self, server: Server) -> Download:
         return {}
@@ -93,20 +93,20 @@ class FedTAD(FedAvg):
     # -- reliability ------------------------------------------------------------------------------------------------
 
     def tell(self, clients: ClientBatch) -> Tree:
-        """(K, C) how reliable each client is on each class."""
+        """Upload the reliability Phi (K, C)."""
         batch, owner = clients.batch, clients.batch.owner
         source, target = batch.ends
         train = batch.masks["train"]
         kept = train[target]  # edges that end at a training node
         source, target = source[kept], target[kept]
-        alike = torch.zeros(len(train)).index_add_(0, target, self._cosines(clients, source, target))
-        each = (1 + alike) / (batch.degrees + 1)
+        cosines = torch.zeros(len(train)).index_add_(0, target, self._cosines(clients, source, target))
+        mean = (1 + cosines) / (batch.degrees + 1)
         rows = batch.rows["train"]
         slot = owner[rows] * clients.classes + batch.label[rows]
-        return {"reliability": segment_sum(each[rows], slot, len(clients) * clients.classes).view(len(clients), -1)}
+        return {"reliability": segment_sum(mean[rows], slot, len(clients) * clients.classes).view(len(clients), -1)}
 
     def _cosines(self, clients: ClientBatch, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """(edges,) the cosine of the two ends' features and topology."""
+        """Return the cosines (edges,) of both ends' [features, topology]."""
         value = clients.batch.x.value
         x: Any = value if sp.issparse(value) else sp.csr_matrix(value.cpu().numpy())
         u, v = (ends.numpy() for ends in clients.batch.graph.edges(order="eid"))
@@ -162,11 +162,11 @@ class FedTAD(FedAvg):
             x = generated({name: v[None] for name, v in server.state["generator"].items()}, z, label, (n,))
             edge = nearest(x.detach(), self.neighbours)
             taught = self._logits(backbone, teachers, x, tiled(x, edge, clients))
-            mine = self._logits(backbone, {name: v.detach()[None] for name, v in student.items()}, x, tiled(x, edge, 1))
-            correct = F.cross_entropy(taught.transpose(1, 2), label.expand(clients, n), reduction="none")
-            loss = self.lam_semantic * (share * per_class(correct, label, classes)).sum()
+            own = self._logits(backbone, {name: v.detach()[None] for name, v in student.items()}, x, tiled(x, edge, 1))
+            errors = F.cross_entropy(taught.transpose(1, 2), label.expand(clients, n), reduction="none")
+            loss = self.lam_semantic * (share * per_class(errors, label, classes)).sum()
             loss = loss + self.lam_diversity * clients * alikeness(z, x)
-            loss = loss - gap(mine, taught.detach(), share, label)
+            loss = loss - gap(own, taught.detach(), share, label)
             of_generator.zero_grad()
             loss.backward()
             of_generator.step()
@@ -177,12 +177,12 @@ class FedTAD(FedAvg):
             graph = tiled(x, edge, 1)
             for _ in range(self.steps):
                 of_student.zero_grad()
-                mine = self._logits(backbone, {name: v[None] for name, v in student.items()}, x, graph)
-                gap(mine, taught, share, label).backward()
+                own = self._logits(backbone, {name: v[None] for name, v in student.items()}, x, graph)
+                gap(own, taught, share, label).backward()
                 of_student.step()
 
     def _logits(self, backbone: Backbone, models: Params, x: torch.Tensor, graph: Batch) -> torch.Tensor:
-        """(K, n, C) of K models on the generated nodes x; graph: these and their edges, once for each model."""
+        """Return logits (K, n, C) of K models on the generated nodes x. graph: their graph, once per model."""
         if self.on == "features":
             out = backbone.forward(models, graph).logits
         elif backbone.linear_head:
@@ -193,22 +193,22 @@ class FedTAD(FedAvg):
 
 
 def returns(graph: sp.csr_matrix, walks: int) -> np.ndarray:
-    """(n, walks) the probability that a random walk on the graph with self-loops is back after 1, 2, ... steps."""
+    """Return the probabilities (n, walks) that a random walk with self-loops returns after 1, 2, ... steps."""
     n = graph.shape[0]
     looped = graph + sp.identity(n, np.float32, "csr")
     step = sp.diags(1 / np.asarray(looped.sum(1)).ravel()) @ looped
     returned = np.zeros((n, walks), np.float32)
     for start in range(0, n, CHUNK):
         stop = min(start + CHUNK, n)
-        at = np.eye(stop - start, n, start, np.float32).T  # the transposed walk: columns are starts
+        reached = np.eye(stop - start, n, start, np.float32).T  # (n, starts): probabilities of each node
         for i in range(walks):
-            at = step.T @ at
-            returned[start:stop, i] = at[np.arange(start, stop), np.arange(stop - start)]
+            reached = step.T @ reached
+            returned[start:stop, i] = reached[np.arange(start, stop), np.arange(stop - start)]
     return returned
 
 
 def fresh_generator(source: torch.Generator, classes: int, noise: int, width: int) -> Params:
-    """A vector of C numbers a class, and a perceptron noise + C -> 64 -> 128 -> 256 -> width with PyTorch's start."""
+    """Return a vector (C) per class, and an MLP noise + C -> 64 -> 128 -> 256 -> width with PyTorch's default start."""
     params = {"class": torch.randn(classes, classes, generator=source)}
     for i, (n_in, n_out) in enumerate(pairwise((noise + classes, *WIDTHS, width))):
         params[f"{i}.weight"], params[f"{i}.bias"] = linear_map(n_in, n_out, source, "torch")
@@ -223,9 +223,8 @@ def generated(
     streams: Streams | None = None,
     rate: float = 0.0,
 ) -> torch.Tensor:
-    """(n, width) nodes of these classes (n,) from noise (n, z), `sizes` of them by each of K generators, (K, ...).
-
-    With streams, hidden layers have dropout of this rate.
+    """Return nodes (n, width) of classes `label` (n,) from noise (n, z), by K generators (K, ...). sizes: nodes per
+    generator. With streams, hidden layers have dropout of this rate.
     """
     h = torch.cat([params["class"][owners(sizes), label], noise], 1)
     for i in range(len(WIDTHS)):
@@ -235,7 +234,8 @@ def generated(
 
 
 def nearest(x: torch.Tensor, neighbours: int) -> torch.Tensor:
-    """(2, m) edges, both ways, from each node to the `neighbours` nearest by cosine, itself counted but not joined."""
+    """Return edges (2, m), both directions, of each node to the `neighbours` nearest by cosine; itself counts, without
+    an edge."""
     unit = F.normalize(x, dim=1)
     near = (unit @ unit.T).topk(min(neighbours, len(x)), dim=1).indices
     joined = torch.zeros(len(x), len(x), dtype=torch.bool).scatter_(1, near, True)
@@ -243,17 +243,17 @@ def nearest(x: torch.Tensor, neighbours: int) -> torch.Tensor:
 
 
 def per_class(values: torch.Tensor, label: torch.Tensor, classes: int) -> torch.Tensor:
-    """(K, n) values of n nodes of these classes (n,) -> (K, C) means."""
+    """Return means (K, C) of values (K, n) over the nodes of each class. label: (n,)."""
     member = F.one_hot(label, classes).float()
     return values @ (member / member.sum(0))
 
 
 def gap(student: torch.Tensor, teachers: torch.Tensor, share: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-    """sum_kc share_kc D_c. student: (1, n, C); teachers: (K, n, C); share: (K, C)."""
+    """Return sum_kc share_kc D_c. student: (1, n, C); teachers: (K, n, C); share: (K, C)."""
     return (share * per_class((student - teachers).abs().mean(2), label, share.shape[1])).sum()
 
 
 def alikeness(z: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """exp(-mean_ij |z_i - z_j|^2 |x_i - x_j|), squares and absolute values as means over coordinates."""
+    """Return exp(-mean_ij |z_i - z_j|^2 |x_i - x_j|), squares and absolute values as means over coordinates."""
     far = F.pdist(z).square() / z.shape[1] * F.pdist(x, p=1) / x.shape[1]  # i < j
     return torch.exp(-2 * far.sum() / len(x) ** 2)

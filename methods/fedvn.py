@@ -1,4 +1,4 @@
-"""FedVN: virtual nodes that all clients share, linked to graphs by a network of every client's own."""
+"""FedVN: shared virtual nodes, linked to the nodes of each graph by a personal network per client."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from .parts.padded import Padded
 # -- the two networks --------------------------------------------------------------------------------------------------
 
 GENERATOR = "generator."
-HALF = 0.5
+HALF = 0.5  # initial mean links
 
 
 @dataclass(frozen=True)
 class Pass:
-    """How a network is run. streams: of its dropout, None without. of_batch: BatchNorm by the rows of the batch, not by
-    the running statistics. track: these follow the batch."""
+    """Options of a forward pass. streams: for dropout, None: no dropout. of_batch: BatchNorm uses the batch's
+    statistics, not the running ones. track: the running statistics are updated."""
 
     streams: Streams | None = None
     of_batch: bool = False
@@ -54,19 +54,18 @@ SCORING, FIXED = Pass(), Pass(of_batch=True)
 
 
 class VirtualModel(GraphModel):
-    """M virtual nodes with values V (M, h) in every graph, linked to node i by s_i in (0, 1)^M.
+    """M virtual nodes with values V (M, h) in each graph, linked to node i by s_i in (0, 1)^M.
 
     h = X W_in; in layer l, with V_0 = V: T = sum over the graph's nodes i of s_i h_i^T + V_l, h_i <- h_i + s_i V_l,
     h <- drop(ReLU(BN(MLP(h + sum over neighbours h)))), MLP linear h -> 2 h, BN, ReLU, linear 2 h -> h, and
     V_(l+1) = drop(ReLU(BN(f(ReLU(BN(f'(T))))))), f' h -> 2 h, f 2 h -> h, BN for each entry of each virtual node. The
-    last layer has no ReLU and makes no V. Mean over nodes; z = linear h -> h; logits = linear head on drop(ReLU(z)).
-    s = sigmoid of a network of the same layers without virtual nodes, with linear h -> h, ReLU, linear h -> M in the
-    end.
+    last layer has no ReLU and computes no V. Mean over nodes; z = linear h -> h; logits = linear head on drop(ReLU(z)).
+    s = sigmoid of a network of the same layers without virtual nodes, then linear h -> h, ReLU, linear h -> M.
 
-    Parameters: "generator." for what makes s, "virtual" for V.
+    Parameters: "generator." of the network of s, "virtual" for V.
     """
 
-    virtual: int = option(20, "virtual nodes of a graph, M", ge=1)
+    virtual: int = option(20, "M, virtual nodes per graph", ge=1)
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
         source, h, m = torch.Generator().manual_seed(int(generator.integers(2**63))), self.hidden, self.virtual
@@ -89,12 +88,12 @@ class VirtualModel(GraphModel):
         return params | {"virtual": glorot(m, h, source)}
 
     def forward(self, params: Params, batch: GraphRows, streams: Streams | None = None) -> Forward:  # type: ignore[override]
-        """Logits (B, C) of graphs; `pre` holds z alone, (B, h)."""
+        """Return logits (B, C) of graphs; `pre` is [z], z (B, h)."""
         how = Pass(streams, streams is not None, streams is not None)
         return self.classify(params, batch, self.links(params, batch, SCORING), how)
 
     def links(self, params: Params, batch: GraphRows, how: Pass) -> torch.Tensor:
-        """(N, M) s of every node."""
+        """Return s (N, M) of all nodes."""
         sizes = batch.nodes.sizes
         h = linear(params, "generator.input", batch.of.x, sizes)
         for i in range(self.layers):
@@ -103,15 +102,15 @@ class VirtualModel(GraphModel):
         return torch.sigmoid(linear(params, "generator.head", h, sizes))
 
     def classify(self, params: Params, batch: GraphRows, links: torch.Tensor, how: Pass) -> Forward:
-        """The classifier's pass. links: (N, M)."""
+        """Return the classifier's forward pass. links: s (N, M)."""
         padded, sizes = Padded.of(batch.of), batch.nodes.sizes
         h, virtual = linear(params, "input", batch.of.x, sizes), params["virtual"][batch.owner]
         for i in range(self.layers):
             last = i == self.layers - 1
-            seen = h
+            before = h
             h = self._layer(params, str(i), h + padded.spread(links, virtual), batch, how, last=last)
             if not last:
-                virtual = self._virtual(params, f"{i}.virtual", padded.gathered(links, seen) + virtual, batch, how)
+                virtual = self._virtual(params, f"{i}.virtual", padded.gathered(links, before) + virtual, batch, how)
         mean = segment_sum(h, batch.of.membership, len(batch.label)) / batch.lengths.unsqueeze(1)
         z = linear(params, "post", mean, batch.sizes)
         logits = linear(params, "head", self._dropped(torch.relu(z), how, batch.sizes), batch.sizes)
@@ -127,7 +126,7 @@ class VirtualModel(GraphModel):
         return self._dropped(z if last else torch.relu(z), how, sizes)
 
     def _virtual(self, params: Params, part: str, values: torch.Tensor, batch: GraphRows, how: Pass) -> torch.Tensor:
-        """(B, M, h) -> (B, M, h)."""
+        """Return V_(l+1) (B, M, h). values: T (B, M, h)."""
         sizes = tuple(n * self.virtual for n in batch.sizes)
         for name in (f"{part}.inner", f"{part}.outer"):
             rows = linear(params, name, values.flatten(0, 1), sizes).view(len(values), -1)
@@ -150,38 +149,36 @@ class VirtualModel(GraphModel):
 class FedVN(FedAvg):
     """Fu et al., AAAI 2025 ("Virtual Nodes Can Help"): sets of graphs, virtual nodes.
 
-    Every graph gets M virtual nodes, with values V that all clients share, and links s_i in (0, 1)^M to its nodes i,
-    which a network of the client's own generates (VirtualModel). Client k, with the received classifier and V: first E
-    epochs of its generator, all else fixed, on the mean over graphs of
+    Each graph gets M virtual nodes, with values V shared by all clients, and links s_i in (0, 1)^M to its nodes i from
+    a personal generator network (VirtualModel). Client k, with the received classifier and V: first E epochs of its
+    generator, all else fixed, on the mean over graphs of
         CE + link_weight softplus((cos(S, S') - cos(S, S_k)) / temperature),
-    S the sum of a graph's s_i, S_k the mean S of the client's minibatch before, S' the rival; then E epochs of
+    S the sum of a graph's s_i, S_k the mean S of the client's previous minibatch, S' the rival; then E epochs of
     classifier and V, generator fixed, on CE + spread_weight mean over pairs of corr(V_a, V_b)^2, the correlation over
-    entries, pairs of a node with itself included. Server and messages as FedAvg, of the classifier and V; the generator
-    stays. Scored: the global classifier with the client's own generator. So a client takes twice the steps of FedAvg,
-    each parameter as many.
+    entries, pairs a = b included. Server and messages as FedAvg, of the classifier and V; the generator is not sent.
+    Scored: the global classifier with the client's generator. A client trains twice and so takes twice as many steps as
+    with FedAvg.
 
-    S' is 1 / M for all links in the released code, which never changes it (`rival` "uniform"); with "mean" it is the
-    mean over clients of S_k of the round before, M scalars more up and down.
-    Width, depth and dropout are the cell's backbone's; the architecture is always the paper's. From
-    the released code, the paper's text was not to be had. Departures: a pass that scores normalises by running
-    statistics, which are averaged too; in the code, without any, it takes those of the graphs that it scores. V starts
-    at Glorot's draw, in the code at 0, around which the gradient of a correlation has no bound. The code trains by SGD.
+    S' is constant, 1 / M for all links, in the released code (`rival` "uniform"); with "mean" it is the mean over
+    clients of S_k of the previous round, with M more scalars up and down.
+    Width, depth and dropout are those of the run's backbone; the architecture is always the paper's. Written from the
+    released code; the paper's text was not available. Departures: scoring normalises by running statistics, which are
+    averaged too; the code has none and uses the statistics of the scored graphs. V starts from Glorot's draw; in the
+    code from 0, where the gradient of a correlation is unbounded. The code trains by SGD.
     """
 
     family = "personal"
-    summary = "FedAvg on graphs with shared virtual nodes, linked by a network of every client's own"
+    summary = "FedAvg on graphs with shared virtual nodes, linked by a personal network per client"
     title = "FedVN"
     venue = "AAAI 2025"
     tasks = ("graph-classification",)
     delivers = "personal"
 
-    virtual: int = option(20, "M, virtual nodes of a graph (code: 20)", ge=1, tune=[5, 10, 20])
+    virtual: int = option(20, "M, virtual nodes per graph (code: 20)", ge=1, tune=[5, 10, 20])
     spread_weight: float = option(0.1, "lambda_1, weight of the correlations of virtual nodes (code: 0.1)", ge=0)
     link_weight: float = option(1.0, "lambda_2, weight of the contrast of links (code: 1)", ge=0, tune=[0.1, 1.0, 10.0])
     temperature: float = option(0.1, "t, temperature of the contrast (code: 0.1)", gt=0)
-    rival: Literal["uniform", "mean"] = option(
-        "uniform", "S', links of equal weight (released code), or the clients' mean"
-    )
+    rival: Literal["uniform", "mean"] = option("uniform", "S': equal links (released code), or the mean over clients")
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         return [
@@ -207,7 +204,7 @@ class FedVN(FedAvg):
         return {"model": crossing(clients.params), **links}
 
     def generator_loss(self, clients: ClientBatch) -> torch.Tensor:
-        """(K,) the first loss; the mean links of the minibatch are kept for the next."""
+        """Return the generator's loss (K,); keep the mean links of the minibatch for the next one."""
         model, batch = parts(clients)
         links = model.links(clients.params, batch, Pass(clients.streams, of_batch=True, track=True))
         loss = clients.cross_entropy(model.classify(clients.params, batch, links, FIXED).logits)
@@ -217,21 +214,21 @@ class FedVN(FedAvg):
         uniform = torch.full((len(clients), self.virtual), 1 / self.virtual)
         rival = clients.received["links"] if self.rival == "mean" else uniform
         near, far = ((unit * unit_rows(fixed)[owner]).sum(1) for fixed in (clients.state["links"], rival))
-        each = F.softplus((far - near) / self.temperature)
-        self._keep(clients, total[rows].detach(), owner)
-        return loss + self.link_weight * clients.mean_over(each, rows)
+        contrast = F.softplus((far - near) / self.temperature)
+        self._keep_links(clients, total[rows].detach(), owner)
+        return loss + self.link_weight * clients.mean_over(contrast, rows)
 
     @staticmethod
-    def _keep(clients: ClientBatch, links: torch.Tensor, owner: torch.Tensor) -> None:
-        """The mean links of each client's graphs in this minibatch, if it has any."""
+    def _keep_links(clients: ClientBatch, links: torch.Tensor, owner: torch.Tensor) -> None:
+        """Keep the mean links of each client with graphs in this minibatch."""
         count = segment_sum(torch.ones_like(owner), owner, len(clients)).unsqueeze(1)
         mean = segment_sum(links, owner, len(clients)) / count.clamp(min=1)
         clients.state["links"] = torch.where(count > 0, mean, clients.state["links"])
 
     def local_loss(self, clients: ClientBatch) -> torch.Tensor:
         values = clients.params["virtual"]
-        apart = values - values.mean(2, keepdim=True)
-        unit = unit_rows(apart.flatten(0, 1)).view_as(apart)
+        centred = values - values.mean(2, keepdim=True)
+        unit = unit_rows(centred.flatten(0, 1)).view_as(centred)
         correlation = (unit @ unit.mT).square().mean((1, 2))
         return super().local_loss(clients) + self.spread_weight * correlation
 
@@ -241,19 +238,19 @@ class FedVN(FedAvg):
         return download | ({"links": average(uploads["links"], server.weights)} if self.rival == "mean" else {})
 
     def global_model(self, server: Server) -> Params | None:
-        return None  # without a generator it answers nothing
+        return None  # a generator is needed for predictions
 
     def personal_model(self, clients: ClientBatch) -> Params | None:
         return clients.params | clients.received["model"]
 
 
 def crossing(params: Params) -> Params:
-    """The classifier and the virtual nodes."""
+    """Return the parameters of the classifier and the virtual nodes."""
     return {name: value for name, value in params.items() if not name.startswith(GENERATOR)}
 
 
 def parts(clients: ClientBatch) -> tuple[VirtualModel, GraphRows]:
-    """The model, and the graphs of the step."""
+    """Return the model, and the graphs of the step."""
     model, batch = clients.network.groups[0].backbone, clients.batch
     assert isinstance(model, VirtualModel)
     assert isinstance(batch, GraphRows)

@@ -1,4 +1,4 @@
-"""FGSSL: FedAvg whose clients learn semantics and structure from the global model (FNSC and FGSD)."""
+"""FGSSL: FedAvg with contrast of semantics and distillation of structure from the global model (FNSC and FGSD)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .parts.contrast import Strength, Views, class_contrast
 class FGSSL(Views, FedAvg):
     """Huang, Wan, Ye, Du, IJCAI 2023 (doi 10.24963/ijcai.2023/426). Node classification, disjoint subgraphs.
 
-    Each step the client draws two views of its graph: one for its own model (embeddings h_i, logits z_i), one for the
-    received global model, which is frozen (h'_i, z'_i). Over its training nodes i it minimises the mean of
+    In each step the client draws two views of its graph: one for its own model (embeddings h_i, logits z_i), one for
+    the received global model, which is frozen (h'_i, z'_i). It minimises the mean over its training nodes i of
     CE_i + contrast_weight FNSC_i + distil_weight FGSD_i:
 
-    CE    on the graph as it is.
+    CE    on the unchanged graph.
     FNSC  -1/|P_i| sum_{p in P_i} log[ f(h_i, h'_p) / (f(h_i, h'_p) + sum_{q in Q_i} f(h_i, h'_q)) ] with
           f(a, b) = exp(cos(a, b) / temperature), P_i the training nodes of i's class (i included), Q_i the others.
     FGSD  KL(S'(i) || S(i)), S(i) the softmax over the neighbours j of z_i . z_j / distil_temperature, S' likewise from
@@ -30,20 +30,19 @@ class FGSSL(Views, FedAvg):
 
     Server and messages as FedAvg: theta up, theta down. With both weights 0 it is FedAvg.
 
-    Embeddings are the last hidden layer before its activation, as in the released code (logits where a backbone has no
-    hidden layer); neighbours are those of the whole client graph. `target` says which model the contrast is against:
-    the received one (Eq. 8), the client's own, which then learns from both sides, or the initial one, which never
-    changes (the copy that the released trainer calls its global model). FGSD always has the received one.
+    Embeddings are the last hidden layer before its activation, as in the released code (logits if a backbone has no
+    hidden layer); neighbours are those in the whole client graph. `target` is the model of h': the received one (Eq.
+    8); the client's own, which then gets gradients from both views; or the initial one, which never changes (the
+    released trainer's global model). FGSD always uses the received one.
 
-    Departures: Eq. 7 prints exp(cos)/tau, in which tau cancels; tau goes inside. The paper maximises what must be
-    minimised. The released trainer overwrites the contrast with one between two local views and leaves FGSD out; this
-    is the paper's method, and the code's traits are `target="local"`, `rivals="all"`, `symmetric` and
-    `distil_weight=0`. A frozen model predicts without dropout (as in the code; the paper is silent). An embedding of
-    zeros (a node that lost its features and edges in a view) has cosine 0 and passes no gradient.
+    Departures: Eq. 7 prints exp(cos)/tau, in which tau cancels; here tau divides the cosine. The paper maximises what
+    must be minimised. The released trainer replaces the contrast by one between two local views and leaves FGSD out.
+    This is the paper's method; the code's are `target="local"`, `rivals="all"`, `symmetric` and `distil_weight=0`. A
+    frozen model predicts without dropout (as in the code; not in the paper). A zero embedding (of a node without
+    features and edges in a view) has cosine 0 and no gradient.
 
-    The released weight 3 belongs to a contrast of two local views. Against a frozen target its gradient is 3 to 9 times
-    that of CE, in the first rounds and later (Cora, 5 clients); weights from 0.1 to 1 score higher in
-    results/sweep-fgssl.
+    The released weight 3 is for a contrast of two local views. With a frozen target its gradient is 3 to 9 times that
+    of CE, in the first rounds and later (Cora, 5 clients); weights from 0.1 to 1 score higher in results/sweep-fgssl.
     """
 
     summary = "contrast and distillation of neighbourhoods between a client's model and the received one"
@@ -65,17 +64,17 @@ class FGSSL(Views, FedAvg):
     local_view: Strength = option("strong", "augmentation for the client's model (paper, table 3: strong)")
     global_view: Strength = option("weak", "augmentation for the global model (paper, table 3: weak)")
     rivals: Literal["negatives", "all"] = option(
-        "negatives", "denominator of FNSC: own positive and negatives (paper, Eq. 8), all (released code)"
+        "negatives", "denominator of FNSC: the positive and the negatives (paper, Eq. 8), or all (released code)"
     )
     symmetric: bool = option(False, "mean of both anchor directions (released code); paper: local only")
     target: Literal["global", "local", "initial"] = option(
         "global",
-        "model that FNSC is against: the received one, frozen (paper, Eq. 8); the client's own (released "
+        "target model of FNSC: the received one, frozen (paper, Eq. 8); the client's own (released "
         "loss); the initial one, frozen (the released trainer's global_model)",
         later=True,
     )
     distil_nodes: Literal["train", "all"] = option(
-        "train", "nodes that FGSD averages over; the paper's sum runs over one set for all three terms"
+        "train", "nodes of the mean in FGSD; in the paper the same set for all three terms"
     )
 
     def local_loss(self, clients: ClientBatch) -> torch.Tensor:
@@ -83,11 +82,11 @@ class FGSSL(Views, FedAvg):
         if not self.contrast_weight and not self.distil_weight:
             return loss
         local = clients.network.forward(clients.params, self.view(clients, self.local_view, "local"), clients.streams)
-        seen = self.view(clients, self.global_view, "global")
+        view = self.view(clients, self.global_view, "global")
         with torch.no_grad():
-            fixed = clients.network.forward(clients.received["model"], seen)
+            fixed = clients.network.forward(clients.received["model"], view)
         if self.contrast_weight:
-            target = fixed if self.target == "global" else self.other_target(clients, seen)
+            target = fixed if self.target == "global" else self.other_target(clients, view)
             loss = loss + self.contrast_weight * self.contrast(clients, local, target)
         if self.distil_weight:
             loss = loss + self.distil_weight * self.distillation(clients, local, fixed)
@@ -98,15 +97,15 @@ class FGSSL(Views, FedAvg):
         if self.target == "initial":
             clients.state["initial"] = {name: value.clone() for name, value in clients.params.items()}
 
-    def other_target(self, clients: ClientBatch, seen: Sequence[Batch]) -> Forward:
-        """What the contrast is against where it is not the received model."""
+    def other_target(self, clients: ClientBatch, view: Sequence[Batch]) -> Forward:
+        """Return the pass of a target model other than the received one."""
         if self.target == "local":
-            return clients.network.forward(clients.params, seen, clients.streams)
+            return clients.network.forward(clients.params, view, clients.streams)
         with torch.no_grad():
-            return clients.network.forward(clients.state["initial"], seen)
+            return clients.network.forward(clients.state["initial"], view)
 
     def contrast(self, clients: ClientBatch, anchors: Forward, target: Forward) -> torch.Tensor:
-        """(K,) FNSC."""
+        """Return FNSC (K,)."""
         rows = clients.batch.rows["train"]
         label, sizes = clients.batch.label[rows], clients.batch.counts["train"]
         local, other = ((f.pre[-1] if f.pre else f.logits)[rows] for f in (anchors, target))
@@ -116,22 +115,21 @@ class FGSSL(Views, FedAvg):
         return loss
 
     def distillation(self, clients: ClientBatch, student: Forward, teacher: Forward) -> torch.Tensor:
-        """(K,) FGSD."""
+        """Return FGSD (K,)."""
         batch = clients.batch
         if self.distil_nodes == "all":
             rows, graph = torch.arange(len(batch.label)), batch.graph
         else:
-            rows = batch.rows["train"]
-            graph = trained_in(clients)
-        apart = neighbour_divergence(student.logits, teacher.logits, graph, self.distil_temperature)
-        return clients.mean_over(apart[rows], rows)
+            rows, graph = batch.rows["train"], trained_in(clients)
+        divergence = neighbour_divergence(student.logits, teacher.logits, graph, self.distil_temperature)
+        return clients.mean_over(divergence[rows], rows)
 
 
 @METHODS.register("fgssl-fnsc")
 class ContrastOnly(FGSSL):
     """FGSSL without FGSD (its ablations, tables 2 and 3): CE + contrast_weight FNSC. Messages as FedAvg."""
 
-    summary = "FGSSL with its contrast alone"
+    summary = "FGSSL with its contrast only"
     title = "FGSSL (FNSC only)"
     venue = "IJCAI 2023"
     paper_url = "https://doi.org/10.24963/ijcai.2023/426"
@@ -144,7 +142,7 @@ class ContrastOnly(FGSSL):
 class DistillationOnly(FGSSL):
     """FGSSL without FNSC (its ablation, table 2): CE + distil_weight FGSD. Messages as FedAvg."""
 
-    summary = "FGSSL with its distillation alone"
+    summary = "FGSSL with its distillation only"
     title = "FGSSL (FGSD only)"
     venue = "IJCAI 2023"
     paper_url = "https://doi.org/10.24963/ijcai.2023/426"
@@ -154,7 +152,7 @@ class DistillationOnly(FGSSL):
 
 
 def trained_in(clients: ClientBatch) -> dgl.DGLGraph:
-    """The clients' graphs with the edges into training nodes alone."""
+    """Return the clients' graphs with only the edges into training nodes."""
     if "trained in" not in clients.cache:
         with on_host():
             clients.cache["trained in"] = dgl.in_subgraph(clients.batch.graph, clients.batch.rows["train"].cpu())
@@ -166,7 +164,7 @@ def trained_in(clients: ClientBatch) -> dgl.DGLGraph:
 def neighbour_divergence(
     student: torch.Tensor, teacher: torch.Tensor, graph: dgl.DGLGraph, temperature: float
 ) -> torch.Tensor:
-    """(N,) KL(S_teacher(i) || S_student(i)), S(i) the softmax over in-neighbours j of z_i . z_j / temperature.
+    """Return KL(S_teacher(i) || S_student(i)) (N,), S(i) the softmax over in-neighbours j of z_i . z_j / temperature.
 
     0 for a node without in-neighbours. student, teacher: logits (N, C); the teacher is fixed.
     """
@@ -175,10 +173,9 @@ def neighbour_divergence(
 
 
 def _log_similarities(graph: dgl.DGLGraph, z: torch.Tensor, temperature: float) -> torch.Tensor:
-    """(edges,) log-softmax of z_u . z_v / temperature over the in-edges u -> v of each node v."""
-    score = active_kernels().u_dot_v(graph, z, z).squeeze(1) / temperature
-    score = active_kernels().e_sub_v(graph, score, active_kernels().copy_e_max(graph, score.detach()))
-    total = (
-        active_kernels().copy_e_sum(graph, score.exp()).clamp(min=1)
-    )  # 1 at least, except for nodes without neighbours
-    return active_kernels().e_sub_v(graph, score, total.log())
+    """Return the log-softmax (edges,) of z_u . z_v / temperature over the in-edges u -> v of each node v."""
+    kernels = active_kernels()
+    score = kernels.u_dot_v(graph, z, z).squeeze(1) / temperature
+    score = kernels.e_sub_v(graph, score, kernels.copy_e_max(graph, score.detach()))
+    total = kernels.copy_e_sum(graph, score.exp()).clamp(min=1)  # below 1 only for nodes without neighbours
+    return kernels.e_sub_v(graph, score, total.log())

@@ -1,4 +1,4 @@
-"""FML: a private model and a shared "meme" model that teach each other."""
+"""FML: mutual distillation of a private model and a shared "meme" model."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .parts.dual import DualModel, Nodes, kl, rows_of
 class FML(DualModel):
     """Shen et al., arXiv 2006.16765 (Federated mutual learning).
 
-    Client k, private model l of any architecture, meme model m (GCN-2, as FedGKC has it), in one pass together:
+    Client k trains a private model l of any architecture and a meme model m (GCN-2, as in FedGKC) in one pass:
     L_l = alpha CE_l + (1 - alpha) KL(p_m || p_l),  L_m = beta CE_m + (1 - beta) KL(p_l || p_m),
-    each teacher fixed, KL the mean over nodes. Server: mean of the memes. Messages: the meme up and down.
+    teachers fixed, KL the mean over nodes. Server: mean of the memes. Messages: the meme up and down.
 
     The released loop (Trainer.py) has the same losses: alpha and 1 - alpha, the mean over examples, a fixed teacher.
     HtFLlib's KL is a mean over nodes x classes, much weaker, and passes gradients to the teacher.
     """
 
     family = "distillation"
-    summary = "a small model travels and learns from each client's own model, and teaches it"
+    summary = "clients send a small model; it and the client's private model distil each other"
     title = "FML"
     venue = "arXiv 2020"
     paper_url = "https://arxiv.org/abs/2006.16765"
@@ -31,7 +31,7 @@ class FML(DualModel):
         0.5, "weight of the private model's cross-entropy (released)", ge=0, le=1, tune=[0.1, 0.5, 0.9]
     )
     beta: float = option(0.5, "weight of the meme's cross-entropy (released)", ge=0, le=1, tune=[0.1, 0.5, 0.9])
-    nodes: Nodes = option("train", "nodes of KL: training nodes, as their images were (our choice), or all, as FedGKC")
+    nodes: Nodes = option("train", "nodes of KL: training nodes, as their images (our choice), or all, as FedGKC")
     uniform: bool = option(True, "mean of the memes (paper), or by the training configuration's `weighting`")
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
@@ -42,5 +42,5 @@ class FML(DualModel):
         log_l, log_m = out.private.logits[rows].log_softmax(1), out.shared.logits[rows].log_softmax(1)
         private = self.alpha * clients.cross_entropy(out.private.logits)
         meme = self.beta * clients.cross_entropy(out.shared.logits)
-        taught = (1 - self.alpha) * kl(log_m, log_l) + (1 - self.beta) * kl(log_l, log_m)
-        return private + meme + clients.mean_over(taught, rows)
+        distilled = (1 - self.alpha) * kl(log_m, log_l) + (1 - self.beta) * kl(log_l, log_m)
+        return private + meme + clients.mean_over(distilled, rows)

@@ -1,4 +1,4 @@
-"""GHOST: one round; clients send generators of graphs like theirs, on which the server trains the global model."""
+"""GHOST: one round; clients send generators of graphs, and the server trains the global model on generated graphs."""
 
 from __future__ import annotations
 
@@ -28,38 +28,39 @@ from .fedpub import tiled
 from .fedtad import fresh_generator, generated, nearest
 
 NOISE, DROPOUT = 64, 0.2  # the generator of the released code
-TRANSPORTS = 5  # steps of Frank and Wolfe
+TRANSPORTS = 5  # steps of the Frank-Wolfe algorithm
 
 
 @METHODS.register("ghost")
 class GHOST(FedAvg):
     """Qian, Wan, Huang, Zhang, Wu, Du, Ye, ICML 2025: one-shot, with proxy-based topology knowledge retention.
 
-    Client k, in the one round: a generator x = G_k(z, c), of noise z (64) and class c, takes `epochs` epochs, each with
-    new z_i and the class y_i for each of its n training nodes i, on
+    Client k, in the only round: a generator x = G_k(z, c), of noise z (64) and class c, is trained for `epochs` epochs,
+    in each with new z_i and the class y_i for each of its n training nodes i, on
         lam_divergence mean_i KL(softmax x_i || softmax x~_i) + mean_i (1 - cos(x_i, x~_i)) + lam_topology FGW.
-    FGW is the fused Gromov-Wasserstein distance, alpha = 1/2, of its graph on training nodes with features x and the
-    graph of the generated ones, each joined to the `neighbours` nearest by cosine (itself among them), both ways.
+    FGW is the fused Gromov-Wasserstein distance, alpha = 1/2, between its graph on training nodes with features x and
+    the graph of the generated nodes; each generated node is joined, in both directions, to the `neighbours` nearest
+    nodes by cosine (itself is one of them).
     Server: for each client in turn and `graphs` times: n_k generated nodes with all classes in equal numbers, joined
-    in that way; the criterion c = |gradient for theta of sum over edges ij of ((h_i W)^T tanh(h_j W))^2|, h the first
+    as above; the criterion c = |gradient for theta of sum over edges ij of ((h_i W)^T tanh(h_j W))^2|, h the first
     layer's output and W its weights; then `steps` steps of Adam on the mean cross-entropy
-    + lam_retention sum over earlier graphs g of c_g (theta - theta_g)^2, theta_g the model after its steps.
-    Messages: G_k up, once. Nothing comes down. Scored: theta, after the one round.
+    + lam_retention sum over earlier graphs g of c_g (theta - theta_g)^2, theta_g the model after the steps on g.
+    Messages: G_k up, once; nothing down. Scored: theta after the round.
 
-    Budget: a client's epochs are at most those of all rounds of the suite, which the one round may spend (see
+    Budget: a client's epochs are at most those of all rounds of the suite, which the only round may use (see
     docs/protocol.md, "One round").
 
-    Departures. The released generator is given the labels of all nodes, here of training nodes. By slips its generated
-    graph has no edges but self-loops in FGW, and its criterion counts self-loops twice; here neither. The norm of the
-    criterion, which it adds to the loss, is a number without gradient and is left out. FGW's plan is found from the
-    uniform one by 5 steps of Frank and Wolfe (with equal weights each is an assignment; released: until it no longer
-    changes) and has no gradient. `lam_retention`: the released server multiplies by 1, and its arguments have an
-    `r_scale` of 1e-11 that it does not read; we multiply by both (Cora of `leaderboard`, seed 0: 40.9 with 1, 66.0 with
-    0). The server's passes have no dropout. The generator's rate and decay are the cell's (released: Adam 0.005, 4e-4).
+    Departures. The released generator gets the labels of all nodes, here of training nodes only. By mistake its
+    generated graph has only self-loops in FGW, and its criterion counts self-loops twice; here neither. The norm of the
+    criterion, which it adds to the loss, has no gradient and is left out. FGW's plan is computed from the uniform one
+    by 5 steps of the Frank-Wolfe algorithm (with equal weights each step is an assignment; released: until convergence)
+    and has no gradient. `lam_retention`: the released server multiplies by 1, and its arguments have an unused
+    `r_scale` of 1e-11; the default is the product (Cora of `leaderboard`, seed 0: 40.9 with 1, 66.0 with 0). The
+    server's passes have no dropout. The generator's rate and decay are the run's (released: Adam 0.005, 4e-4).
     """
 
     family = "distillation"
-    summary = "one round: clients send generators of graphs like theirs, and the server trains the model on these"
+    summary = "one round: clients send generators of graphs, and the server trains the model on generated graphs"
     title = "GHOST"
     venue = "ICML 2025"
     paper_url = "https://proceedings.mlr.press/v267/qian25a.html"
@@ -73,14 +74,14 @@ class GHOST(FedAvg):
         ge=1,
         tune=[30, 100, 300],
     )
-    graphs: int = option(3, "generated graphs a client (code: 3)", ge=1)
-    steps: int = option(5, "steps of the global model on each (code: 5)", ge=1)
-    neighbours: int = option(5, "nearest nodes that a generated node is joined to (code: 5)", ge=1)
+    graphs: int = option(3, "generated graphs per client (code: 3)", ge=1)
+    steps: int = option(5, "steps of the global model per graph (code: 5)", ge=1)
+    neighbours: int = option(5, "nearest nodes to which a generated node is joined (code: 5)", ge=1)
     lam_divergence: float = option(0.05, "weight of the divergence (code: 0.05)", ge=0)
     lam_topology: float = option(0.1, "weight of FGW (code: 0.1)", ge=0)
     lam_retention: float = option(
         1e-11,
-        "weight of what earlier graphs taught (code: 1, and an unread `r_scale` of 1e-11; paper: a weight)",
+        "weight of the penalty for earlier graphs (code: 1, with an unused `r_scale` of 1e-11; paper: a weight)",
         ge=0,
         tune=[1e-11, 1e-3, 1.0],
     )
@@ -114,17 +115,17 @@ class GHOST(FedAvg):
             noise = [source.standard_normal((n, NOISE), np.float32) for source, n in draws]
             z = placed(torch.from_numpy(np.concatenate(noise)))
             made = generated(clients.params, z, batch.label[rows], sizes, clients.streams, DROPOUT)
-            apart = F.kl_div(made.log_softmax(1), real.softmax(1), reduction="none").sum(1)
-            each = self.lam_divergence * apart + 1 - F.cosine_similarity(real, made, dim=1)
+            divergence = F.kl_div(made.log_softmax(1), real.softmax(1), reduction="none").sum(1)
+            node_loss = self.lam_divergence * divergence + 1 - F.cosine_similarity(real, made, dim=1)
             pairs = zip(real.split(sizes), made.split(sizes), edges, strict=True)
             topology = torch.stack([fused(*pair, self.neighbours) for pair in pairs])
-            return clients.mean_over(each, rows) + self.lam_topology * topology
+            return clients.mean_over(node_loss, rows) + self.lam_topology * topology
 
         clients.fit(loss, min(self.epochs, clients.config.total_epochs))
         return {"generator": clients.params}
 
     def edges(self, clients: ClientBatch) -> list[torch.Tensor]:
-        """Each client's graph on its training nodes, (n, n) ones."""
+        """Return the adjacency matrix (n, n) of each client's graph on its training nodes."""
         graphs, sums = [], clients.batch.sum.scipy()
         train = clients.batch.masks["train"].cpu().numpy()
         for start, stop in pairwise(clients.batch.offsets):
@@ -143,14 +144,14 @@ class GHOST(FedAvg):
             generator = {name: value[i : i + 1] for name, value in uploads["generator"].items()}
             for _ in range(self.graphs):
                 batch, label = self.proxy(server, generator, max(int(server.sizes[k]), server.classes))
-                now = criterion(server.backbones[0], model, batch)
+                importance = criterion(server.backbones[0], model, batch)
                 for _ in range(self.steps):
                     optimiser.zero_grad()
                     logits = server.backbones[0].forward({n: v[None] for n, v in model.items()}, batch).logits
-                    kept = sum((weight[n] * v * v - 2 * anchor[n] * v).sum() for n, v in model.items())
-                    (F.cross_entropy(logits, label) + self.lam_retention * kept).backward()
+                    penalty = sum((weight[n] * v * v - 2 * anchor[n] * v).sum() for n, v in model.items())
+                    (F.cross_entropy(logits, label) + self.lam_retention * penalty).backward()
                     optimiser.step()
-                for name, value in now.items():
+                for name, value in importance.items():
                     weight[name] += value
                     anchor[name] += value * model[name].detach()
         server.state["model"] = {name: value.detach().clone() for name, value in model.items()}
@@ -158,7 +159,7 @@ class GHOST(FedAvg):
 
     @torch.no_grad()
     def proxy(self, server: Server, generator: Params, n: int) -> tuple[Batch, torch.Tensor]:
-        """A generated graph of n nodes and its labels (n,)."""
+        """Return a generated graph of n nodes and its labels (n,)."""
         label = placed(torch.from_numpy(np.sort(np.arange(n) % server.classes)))
         z = placed(torch.from_numpy(server.generator.standard_normal((n, NOISE), dtype=np.float32)))
         x = generated(generator, z, label, (n,))
@@ -166,7 +167,7 @@ class GHOST(FedAvg):
 
 
 def fused(real: torch.Tensor, made: torch.Tensor, edges: torch.Tensor, neighbours: int) -> torch.Tensor:
-    """The part of FGW, alpha = 1/2, that has a gradient: sum_ij T_ij |x_i - x~_j|^2 / 2 by the plan T (n, n)."""
+    """Return the part of FGW, alpha = 1/2, with gradient: sum_ij T_ij |x_i - x~_j|^2 / 2 for the plan T (n, n)."""
     if not len(real):
         return real.new_zeros(())
     cost = (real * real).sum(1, keepdim=True) - 2 * real @ made.T + (made * made).sum(1)
@@ -178,8 +179,8 @@ def fused(real: torch.Tensor, made: torch.Tensor, edges: torch.Tensor, neighbour
 
 
 def plan(cost: np.ndarray, a: np.ndarray, b: np.ndarray, steps: int = TRANSPORTS) -> np.ndarray:
-    """(n, n) a transport plan with equal weights that makes sum T cost + sum (a_ij - b_kl)^2 T_ik T_jl small."""
-    from scipy.optimize import linear_sum_assignment  # half a second to import: only where it is needed
+    """Return a transport plan (n, n) with equal weights and small sum T cost + sum (a_ij - b_kl)^2 T_ik T_jl."""
+    from scipy.optimize import linear_sum_assignment  # the import takes half a second
 
     n = len(cost)
     transport = np.full((n, n), 1 / n**2)
@@ -198,7 +199,7 @@ def plan(cost: np.ndarray, a: np.ndarray, b: np.ndarray, steps: int = TRANSPORTS
 
 
 def criterion(backbone: Backbone, model: Params, batch: Batch) -> Params:
-    """How much each parameter matters to the products of neighbours' first-layer outputs; only of those it has."""
+    """Return the criterion c of each parameter that has a gradient."""
     params = {name: value.detach().clone().requires_grad_(True) for name, value in model.items()}
     out = backbone.forward({name: v[None] for name, v in params.items()}, batch)
     if not out.pre:

@@ -1,4 +1,4 @@
-"""InfoGraph, federated by FedAvg and FedProx: the first baselines of the FCLG paper."""
+"""InfoGraph with FedAvg and with FedProx: baselines of the FCLG paper."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .parts.mutual_information import jensen_shannon
 
 
 class InfoGraphModel(Encoder):
-    """A GIN encoder, and a discriminator for node and one for graph codes, all of width L h."""
+    """A GIN encoder, a discriminator of node codes and one of graph codes, all of width L h."""
 
     @property
     def gin(self) -> GINEncoder:
@@ -43,19 +43,19 @@ class InfoGraphFedAvg(GraphMethod, FedAvg):
     """Sun et al., ICLR 2020 (arXiv 1908.01000), averaged over clients as in the FCLG paper (Li et al., IEEE BigData
     2024, arXiv 2411.12098): unsupervised embeddings of graphs, clients hold sets of graphs.
 
-    GIN encoder of L layers of width h with BatchNorm; node code H_i = all layers side by side, graph code U = sum over
-    its nodes. With l = D_local(H), g = D_global(U), three layers and a linear shortcut each, client k minimises over
-    a minibatch of B graphs with n nodes the Jensen-Shannon form (the optional prior term of the paper is left out)
+    GIN encoder of L layers of width h with BatchNorm; node code H_i = concatenated outputs of all layers, graph code U
+    = sum over its nodes. With l = D_local(H), g = D_global(U), three layers and a linear shortcut each, client k
+    minimises over a minibatch of B graphs with n nodes the Jensen-Shannon form (without the paper's optional prior)
         1/(n (B-1)) sum_{i not in b} [softplus(-l_i.g_b) + l_i.g_b - log 2]
         - 1/n sum_{i in b} [log 2 - softplus(-l_i.g_b)].
     Server: mean of the models weighted by the clients' numbers of graphs (FCLG, Eq. 1). Messages: the model up and
-    down, encoder and discriminators (L h = w: 4 (w^2 + w) scalars each), with the 2 L h running statistics of
-    BatchNorm, which are averaged too, because scoring needs them. Scored: k-means on U of all graphs under the global
+    down, encoder and discriminators (L h = w: 4 (w^2 + w) scalars each), also the 2 L h running statistics of
+    BatchNorm, which are averaged because scoring needs them. Scored: k-means on U of all graphs under the global
     model.
 
-    Width and depth are the cell's backbone's (FCLG states none; our choice: h = 32, InfoGraph's release, and L = 4);
-    the architecture is fixed. Rate, batch and epochs are the cell's (our choice: Adam 1e-3, B = 128 or 64, E = 5,
-    R = 50).
+    Width and depth are those of the run's backbone (FCLG gives none; our choice: h = 32, InfoGraph's release, and
+    L = 4); the architecture is fixed. Rate, batch size and epochs are the run's (our choice: Adam 1e-3, B = 128 or 64,
+    E = 5, R = 50).
     """
 
     family = "graph sets"
@@ -81,11 +81,11 @@ class InfoGraphFedAvg(GraphMethod, FedAvg):
 @METHODS.register("infograph-fedprox")
 class InfoGraphFedProx(FedProx, InfoGraphFedAvg):
     """InfoGraph's loss + mu/2 ||theta - theta_g||^2 (Li et al., MLSys 2020), theta without BatchNorm's running
-    statistics. All else, messages too, as infograph-fedavg.
+    statistics. All else, also messages, as infograph-fedavg.
     """
 
     family = "graph sets"
-    summary = "InfoGraph's graph codes, with FedProx's pull"
+    summary = "InfoGraph's graph codes, with FedProx's penalty"
     title = "InfoGraph + FedProx"
     venue = "ICLR 2020"
     paper_url = "https://arxiv.org/abs/1908.01000"

@@ -1,4 +1,4 @@
-"""LG-FedAvg: private encoders under one common classifier head."""
+"""LG-FedAvg: private encoders with a shared classifier head."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ HEAD = "head."
 
 @METHODS.register("lg-fedavg")
 class LGFedAvg(CommonWidth):
-    """Liang et al., NeurIPS workshop 2019 (arXiv 2001.01523), with FedGKC's split: the classifier is what is shared.
+    """Liang et al., NeurIPS workshop 2019 (arXiv 2001.01523), with FedGKC's split: the classifier is shared.
 
     Client k: private encoder f_k (any architecture, width h), head g <- the global one; E epochs on the mean
     cross-entropy of g_k(f_k(x)). Server: g <- sum_k w_k g_k, with w_k by the training configuration's `weighting`.
     Messages: the head up and down, h C + C scalars each.
 
-    Departures: the original starts from a trained FedAvg model, which different architectures do not have, so training
-    starts from fresh encoders and the server's fresh head; it averages uniformly, which `weighting` can do. A client is
-    scored by its encoder under the new global head, as in the original's code.
+    Departures: the original starts from a trained FedAvg model, which does not exist for different architectures; here
+    encoders and the server's head start untrained. The original averages uniformly, which `weighting` offers. Scored:
+    each client's encoder with the new global head, as in the original's code.
     """
 
     family = "personal"
-    summary = "clients keep their encoders and average the classifier"
+    summary = "encoders are personal, the classifier is averaged"
     title = "LG-FedAvg"
     venue = "NeurIPS workshop 2019"
     paper_url = "https://arxiv.org/abs/2001.01523"
@@ -34,7 +34,7 @@ class LGFedAvg(CommonWidth):
         return {"head": {name: value for name, value in model.items() if name.startswith(HEAD)}}
 
     def client(self, clients: ClientBatch) -> Tree:
-        clients.params = self._under_global_head(clients)
+        clients.params = self._with_global_head(clients)
         clients.fit(self.local_loss)
         return {"head": clients.network.part(clients.params, HEAD)}
 
@@ -42,7 +42,7 @@ class LGFedAvg(CommonWidth):
         return average(uploads, server.weights)
 
     def personal_model(self, clients: ClientBatch) -> Params | None:
-        return self._under_global_head(clients)
+        return self._with_global_head(clients)
 
-    def _under_global_head(self, clients: ClientBatch) -> Params:
+    def _with_global_head(self, clients: ClientBatch) -> Params:
         return clients.network.with_part(clients.params, clients.received["head"])

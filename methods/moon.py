@@ -1,4 +1,4 @@
-"""MOON: FedAvg with a contrast between models."""
+"""MOON: FedAvg with a contrast between the embeddings of models."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class MOON(FedAvg):
 
     Client: CE + mu mean_i -log[ e^{cos(r_i, g_i)/tau} / (e^{cos(r_i, g_i)/tau} + e^{cos(r_i, p_i)/tau}) ], where r_i,
     g_i, p_i are node i's embeddings (the last layer's input) by the trained, the received and the client's previous
-    model; the latter two are frozen and run without dropout, once a round. The mean is over all of a client's nodes. A
-    client that never trained has no previous model, and no contrast; an embedding of zeros has cosine 0. Server and
+    model; the latter two are frozen and computed without dropout, once per round. The mean is over all nodes of a
+    client. A client that never trained has no previous model and no contrast; a zero embedding has cosine 0. Server and
     messages as FedAvg. mu = 0 is FedAvg.
 
-    The paper's images pass a projection head of width 256 first; on graphs there is none, as in OpenFGL, whose values
-    of mu and tau are the defaults.
+    The paper has a projection head of width 256 for images; here there is none, as in OpenFGL, whose mu and tau are the
+    defaults.
     """
 
-    summary = "contrast that draws a client's embeddings to the received model and from its last one"
+    summary = "FedAvg with a contrast of embeddings: near to the received model, far from the client's last one"
     title = "MOON"
     venue = "CVPR 2021"
     paper_url = "https://arxiv.org/abs/2103.16257"
@@ -34,7 +34,7 @@ class MOON(FedAvg):
     revision: ClassVar[int] = 2
 
     mu: float = option(
-        1.0, "weight of the contrast (OpenFGL: 1; paper: chosen from 0.1, 1, 5, 10)", ge=0, tune=[0.1, 1.0, 5.0, 10.0]
+        1.0, "weight of the contrast (OpenFGL: 1; paper: tuned over 0.1, 1, 5, 10)", ge=0, tune=[0.1, 1.0, 5.0, 10.0]
     )
     temperature: float = option(0.5, "tau (paper: 0.5)", gt=0, tune=[0.1, 0.5, 1.0])
 
@@ -55,8 +55,8 @@ class MOON(FedAvg):
             task = clients.loss(out.logits)
             if not self.mu:
                 return task
-            apart = contrast(out.embedding, clients.at)
-            return task + weight * clients.mean_over(apart, torch.arange(len(apart)))
+            values = contrast(out.embedding, clients.at)
+            return task + weight * clients.mean_over(values, torch.arange(len(values)))
 
         clients.load(clients.received["model"])
         clients.fit(loss)

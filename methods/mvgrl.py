@@ -1,4 +1,4 @@
-"""MVGRL, federated by FedAvg and FedProx: baselines of the FCLG paper."""
+"""MVGRL with FedAvg and with FedProx: baselines of the FCLG paper."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .parts.mutual_information import PersonalisedPageRank, jensen_shannon
 
 
 class MVGRLModel(Encoder):
-    """A GCN encoder for each view, and a projection of node and one of graph codes that both views share."""
+    """A GCN encoder per view, a projection of node codes and one of graph codes; both views share the projections."""
 
     @property
     def gcn(self) -> GCNEncoder:
@@ -48,16 +48,17 @@ class MVGRLFedAvg(GraphMethod, FedAvg):
     """Hassani and Khasahmadi, ICML 2020 (arXiv 2006.05582), averaged over clients as in the FCLG paper (Li et al., IEEE
     BigData 2024, arXiv 2411.12098): unsupervised embeddings of graphs, clients hold sets of graphs.
 
-    View 1 is N = D^-1/2 (A + I) D^-1/2, view 2 the diffusion S = alpha (I - (1 - alpha) N)^-1, each with its own GCN (L
-    layers of width h, PReLU). Node code: the last layer through the node projection; graph code:
-    the sums of every layer, side by side, through the graph projection (three layers and a linear shortcut, shared by
-    the views). Client k minimises JS(nodes of view 1, graphs of view 2) + JS(nodes of view 2, graphs of view 1), JS as
-    in infograph-fedavg. Server: mean weighted by numbers of graphs (FCLG, Eq. 1). Messages: the whole model, up and
-    down. Scored: k-means on g1 + g2 of all graphs under the global model, by default unscaled, as in the FCLG paper,
-    whose figures are those of a few outlying graphs split off.
+    View 1 is N = D^-1/2 (A + I) D^-1/2, view 2 the diffusion S = alpha (I - (1 - alpha) N)^-1, each with a separate GCN
+    (L layers of width h, PReLU). Node code: node projection of the last layer. Graph code: graph projection (three
+    layers and a linear shortcut, shared by the views) of the concatenated sums of all layers. Client k minimises
+    JS(nodes of view 1, graphs of view 2) + JS(nodes of view 2, graphs of view 1), JS as in infograph-fedavg. Server:
+    mean weighted by numbers of graphs (FCLG, Eq. 1). Messages: the whole model, up and down. Scored: k-means on g1 + g2
+    of all graphs under the global model, by default unscaled, as in the FCLG paper, whose results are clusters that
+    separate a few outlying graphs.
 
-    Width and depth are the cell's backbone's (FCLG states none; our choice: h = 32, as in DGL's port, and L = 4); the
-    architecture is fixed. Rate, batch and epochs are the cell's (our choice: Adam 1e-3 without decay, B = 128 or 64).
+    Width and depth are those of the run's backbone (FCLG gives none; our choice: h = 32, as in DGL's port, and L = 4);
+    the architecture is fixed. Rate, batch size and epochs are the run's (our choice: Adam 1e-3 without decay, B = 128
+    or 64).
     """
 
     family = "graph sets"
@@ -80,7 +81,7 @@ class MVGRLFedAvg(GraphMethod, FedAvg):
         return jensen_shannon(node1, graph2, lengths, counts) + jensen_shannon(node2, graph1, lengths, counts)
 
     def _views(self, params: Params, network: Network, batch: GraphBatch) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """For each view node codes (N, h) before their projection and projected graph codes (B, h)."""
+        """Return for each view the node codes (N, h) before projection, and the projected graph codes (B, h)."""
         model, out = encoder_of(network, MVGRLModel), []
         for name, view in (("first", normalised), ("second", PersonalisedPageRank(self.alpha, self.threshold))):
             codes = model.gcn.encode(named(params, name), batch, view)
@@ -94,10 +95,10 @@ class MVGRLFedAvg(GraphMethod, FedAvg):
 
 @METHODS.register("mvgrl-fedprox")
 class MVGRLFedProx(FedProx, MVGRLFedAvg):
-    """MVGRL's loss + mu/2 ||theta - theta_g||^2 (Li et al., MLSys 2020). All else, messages too, as mvgrl-fedavg."""
+    """MVGRL's loss + mu/2 ||theta - theta_g||^2 (Li et al., MLSys 2020). All else, also messages, as mvgrl-fedavg."""
 
     family = "graph sets"
-    summary = "MVGRL's graph codes, with FedProx's pull"
+    summary = "MVGRL's graph codes, with FedProx's penalty"
     title = "MVGRL + FedProx"
     venue = "ICML 2020"
     paper_url = "https://arxiv.org/abs/2006.05582"

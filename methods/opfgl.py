@@ -1,4 +1,4 @@
-"""O-pFGL: one round; class statistics make a small graph, on which clients train before they train on their own."""
+"""O-pFGL: one round; the server condenses class statistics into a small graph for the clients' first epochs."""
 
 from __future__ import annotations
 
@@ -32,42 +32,45 @@ from ..registry import option
 from .fedavg import LocalTraining
 from .fedpub import tiled
 
-WIDTH, LEAST = 128, 0.01  # of the perceptron of edges, and below which a weight is no edge: the released code
-TURN, OF_EDGES = 50, 10  # in each 50 steps of the server 10 move the edges, the others the features
+WIDTH, LEAST = 128, 0.01  # width of the MLP of edges; smaller weights are no edges (released code)
+TURN, OF_EDGES = 50, 10  # of each 50 server steps the first 10 train the edges, the others the features
 
 
 @METHODS.register("o-pfgl")
 class OPFGL(LocalTraining):
     """Yan, Li, Xie, Zhang, Shen, Fang, Wu (arXiv 2411.11304): one-shot, by a surrogate graph from class statistics.
 
-    Once, client k: h_v = the share of v's training neighbours that have its class, for training nodes v (0 without
-    such neighbours); gamma_c = 1 / (1 + ln(1 + sum of h_v over its training nodes of class c)). P: training labels
-    spread `spread_steps` times, P <- clip(a D^-1/2 A D^-1/2 P + (1 - a) Y, 0, 1), uniform where nothing arrives. Of
-    the `expand` classes with the lowest gamma, nodes with P_vc / sum P_v >= `sure` join the training nodes. Of each
-    class with n > 1 nodes: n, mean m and deviation s of [x, S x, .., S^hops x], S = D^-1/2 (A + I) D^-1/2.
+    Once, client k: for training nodes v, h_v = the share of v's class among its training neighbours (0 without such
+    neighbours); gamma_c = 1 / (1 + ln(1 + sum of h_v over its training nodes of class c)). P: training labels Y
+    propagated `spread_steps` times, P <- clip(a D^-1/2 A D^-1/2 P + (1 - a) Y, 0, 1), uniform for nodes that no label
+    reaches. For the `expand` classes with the lowest gamma, nodes with P_vc / sum P_v >= `sure` are added to the
+    training nodes. For each class with n > 1 nodes: n, mean m and standard deviation s of [x, S x, .., S^hops x],
+    S = D^-1/2 (A + I) D^-1/2.
     Server: N, M and s^2 = (sum_k (n_k - 1) s_k^2 + n_k (m_k - M)^2) / (N - clients with the class). It makes `nodes`
-    nodes a class, features X from N(0, 1), with edge weights W_ij = sigmoid of the mean of f(x_i, x_j) and f(x_j, x_i),
-    f a perceptron 2 d -> 128 -> 128 -> 1 with batch norm, weights below 0.01 dropped, and takes `condense_steps` on
+    nodes per class, features X from N(0, 1), edge weights W_ij = sigmoid of the mean of f(x_i, x_j) and f(x_j, x_i),
+    f an MLP 2 d -> 128 -> 128 -> 1 with batch norm, weights below 0.01 dropped, and takes `condense_steps` steps on
         lam_alignment sum_c N_c / N (mean of (M_c - mean_c)^2 + [nodes > 1] mean of (s_c - deviation_c)^2)
         + lam_smoothness sum_ij W_ij mean_d exp(-(x_id - x_jd)^2 / 2) / sum W,
     mean_c and deviation_c those of [X, S X, ..] of the made nodes of class c, S from W + I.
-    Client k: theta_k takes `surrogate_share` of its epochs on the surrogate's cross-entropy; with g what it then says
-    of the client's nodes, the others on CE + mean_v lambda_v KL(g_v || theta_k's), over all nodes v,
+    Client k: theta_k is trained for `surrogate_share` of its epochs on the surrogate's cross-entropy. g are its
+    predictions on the client's nodes after that. The other epochs are on CE + mean_v lambda_v KL(g_v || theta_k's
+    prediction), over all nodes v,
         lambda_v = clip(lam sum_c P_vc gamma_c, lam_min, lam_max).
-    Messages: n, m and s of each class up; X and W down; once. Nothing else crosses. Scored: theta_k.
+    Messages: n, m and s of each class up, X and W down, once; nothing else. Scored: theta_k.
 
-    Budget: a client's epochs are at most those of all rounds of the suite, which the one round may spend (see
+    Budget: a client's epochs are at most those of all rounds of the suite, which the only round may use (see
     docs/protocol.md, "One round").
 
-    Departures and readings. The released clients look at their validation accuracy every 100 steps, keep the best model
-    and stop early; here all steps count, because validation labels are the suite's to select by. It makes 1 node a
-    class on citation graphs, elsewhere 0.25% of the labelled nodes; here `nodes`. GCN and SGC see the weights W, other
-    architectures the edges alone. theta_k starts as the suite's models do and is not sent. Passes on the surrogate
-    have no dropout; rate and decay are the cell's (released: Adam 1e-4, then 5e-5 to 5e-3; no dropout, no decay).
+    Departures and readings. The released clients evaluate on validation nodes every 100 steps, keep the best model and
+    stop early; here all epochs are run, because validation is reserved for the suite's selection. The code makes 1 node
+    per class on citation graphs, elsewhere 0.25% of the labelled nodes; here `nodes`. GCN and SGC use the weights W,
+    other architectures the edges without weights. theta_k starts as the suite's models and is not sent. Passes on the
+    surrogate have no dropout; rate and decay are the run's (released: Adam 1e-4, then 5e-5 to 5e-3; no dropout, no
+    decay).
     """
 
     family = "personal"
-    summary = "one round: class statistics make a small graph that clients train on before their own data"
+    summary = "one round: the server makes a small graph from class statistics for the clients' first epochs"
     title = "O-pFGL"
     venue = "arXiv 2024"
     paper_url = "https://arxiv.org/abs/2411.11304"
@@ -78,16 +81,16 @@ class OPFGL(LocalTraining):
 
     epochs: int = option(
         300,
-        "epochs of a client, no more than the suite's rounds times local epochs (code: up to 6000)",
+        "epochs of a client, at most the suite's rounds times local epochs (code: up to 6000)",
         ge=1,
         tune=[100, 300, 1000],
     )
-    surrogate_share: float = option(0.5, "share of them on the surrogate graph (code: half)", ge=0, le=1)
-    nodes: int = option(1, "surrogate nodes a class (code: 1, or 0.25% of the labelled nodes)", ge=1)
-    hops: int = option(1, "h, sums over neighbours that are compared (code: 2; its scripts: 1)", ge=0)
+    surrogate_share: float = option(0.5, "share of the epochs on the surrogate graph (code: half)", ge=0, le=1)
+    nodes: int = option(1, "surrogate nodes per class (code: 1, or 0.25% of the labelled nodes)", ge=1)
+    hops: int = option(1, "h, powers of S in the class statistics (code: 2; its scripts: 1)", ge=0)
     condense_steps: int = option(3000, "steps of the server (scripts: 3000, 2000 on ogbn-arxiv)", ge=0)
     lr_features: float = option(5e-3, "Adam rate of X (code: 5e-3; script for ogbn-arxiv: 0.05)", gt=0)
-    lr_edges: float = option(1e-3, "Adam rate of the perceptron (code: 1e-3; script for ogbn-arxiv: 0.01)", gt=0)
+    lr_edges: float = option(1e-3, "Adam rate of the MLP of edges (code: 1e-3; script for ogbn-arxiv: 0.01)", gt=0)
     lam_alignment: float = option(10.0, "weight of the alignment (code: 10)", ge=0)
     lam_smoothness: float = option(0.1, "weight of the smoothness (code: 0.1)", ge=0)
     lam: float = option(0.2, "scale of lambda (code: 0.2; scripts: 0.2 to 5)", ge=0, tune=[0.2, 1.0, 5.0])
@@ -95,9 +98,9 @@ class OPFGL(LocalTraining):
     lam_min: float = option(0.0, "lower bound of lambda (scripts: none or 0.05)", ge=0)
     spread_steps: int = option(2, "steps of label propagation (code: 2; scripts: 2 to 5)", ge=0)
     spread_weight: float = option(0.9, "a, weight of the neighbours in each (code: 0.9; scripts: 0.6, 0.9)", ge=0, le=1)
-    expand: int = option(1, "classes that more nodes join (scripts: 1, 4 on ogbn-arxiv)", ge=0)
-    sure: float = option(0.95, "share of a node's spread labels from which it joins (code: 0.95)", gt=0, le=1)
-    least_degree: int = option(0, "degree from which it joins (code: 0; scripts: 0 to 20)", ge=0)
+    expand: int = option(1, "classes that get additional training nodes (scripts: 1, 4 on ogbn-arxiv)", ge=0)
+    sure: float = option(0.95, "minimal share P_vc / sum P_v of an added node (code: 0.95)", gt=0, le=1)
+    least_degree: int = option(0, "minimal degree of an added node (code: 0; scripts: 0 to 20)", ge=0)
 
     def phases(self, config: TrainConfig) -> list[Phase]:
         return [Phase((Step(self.tell, self.build), Step(self.client, self.server)), 1)]
@@ -109,7 +112,7 @@ class OPFGL(LocalTraining):
 
     @on_host()
     def statistics(self, clients: ClientBatch) -> Tree:
-        """(K, C) numbers of nodes, (K, C, w) means and deviations; zeros for a class with less than two nodes."""
+        """Return numbers of nodes (K, C), means and deviations (K, C, w); 0 for a class with less than two nodes."""
         batch, classes = clients.batch, clients.classes
         gamma, likely = self.outlook(batch, classes)
         owner, label, train = (tensor.cpu().numpy() for tensor in (batch.owner, batch.label, batch.masks["train"]))
@@ -140,15 +143,16 @@ class OPFGL(LocalTraining):
         return tree | {"count": tree["count"].squeeze(2)}
 
     def outlook(self, batch: Batch, classes: int) -> tuple[np.ndarray, np.ndarray]:
-        """(K, C) gamma and (N, C) P, from the training labels."""
+        """Return gamma (K, C) and P (N, C) from the training labels."""
         owner, label, train = (tensor.cpu().numpy() for tensor in (batch.owner, batch.label, batch.masks["train"]))
         nodes, clients = len(label), len(batch.sizes)
         source, target = (ends.numpy() for ends in batch.graph.edges(order="eid"))
         both = train[source] & train[target]
-        alike = both & (label[source] == label[target])
-        hits, seen = (np.bincount(target[edges], minlength=nodes) for edges in (alike, both))
+        same = both & (label[source] == label[target])
+        same_class, neighbours = (np.bincount(target[edges], minlength=nodes) for edges in (same, both))
         slot = (owner * classes + label)[train]
-        mass = np.bincount(slot, (hits / seen.clip(1))[train], clients * classes).reshape(clients, classes)
+        share = (same_class / neighbours.clip(1))[train]
+        mass = np.bincount(slot, share, clients * classes).reshape(clients, classes)
         known = np.zeros((nodes, classes))
         known[train, label[train]] = 1
         matrix = batch.sum.scipy().astype(np.float64)
@@ -187,18 +191,18 @@ class OPFGL(LocalTraining):
     def mismatch(
         self, x: torch.Tensor, edges: torch.Tensor, weight: torch.Tensor, mean: torch.Tensor, deviation: torch.Tensor
     ) -> torch.Tensor:
-        """() the server's loss. weight: (C, 1); mean, deviation: (C, w)."""
+        """Return the server's loss (). weight: (C, 1); mean, deviation: (C, w)."""
         i, j = torch.triu_indices(len(x), len(x), 1)
-        alike = (-0.5 * (x[i] - x[j]) ** 2).exp().mean(1)
-        smoothness = (edges[i, j] * alike).sum() / edges[i, j].sum().clamp(min=LEAST)
+        similar = (-0.5 * (x[i] - x[j]) ** 2).exp().mean(1)
+        smoothness = (edges[i, j] * similar).sum() / edges[i, j].sum().clamp(min=LEAST)
         matrix, blocks = normalised(edges), [x]
         for _ in range(self.hops):
             blocks.append(matrix @ blocks[-1])
         made = torch.cat(blocks, 1).view(len(mean), self.nodes, -1)
-        apart = (mean - made.mean(1)) ** 2
+        gap = (mean - made.mean(1)) ** 2
         if self.nodes > 1:
-            apart = apart + (deviation - made.std(1)) ** 2
-        return self.lam_alignment * (weight * apart).sum() / mean.shape[1] + self.lam_smoothness * smoothness
+            gap = gap + (deviation - made.std(1)) ** 2
+        return self.lam_alignment * (weight * gap).sum() / mean.shape[1] + self.lam_smoothness * smoothness
 
     # -- personal training ------------------------------------------------------------------------------------------
 
@@ -207,30 +211,30 @@ class OPFGL(LocalTraining):
         on_surrogate = round(self.surrogate_share * epochs)
         data, label = self.surrogate(clients), torch.arange(clients.classes).repeat_interleave(self.nodes)
 
-        def first(clients: ClientBatch) -> torch.Tensor:
+        def surrogate_loss(clients: ClientBatch) -> torch.Tensor:
             logits = clients.network.forward(clients.params, data).logits
-            each = F.cross_entropy(logits, label.repeat(len(clients)), reduction="none")
-            return each.view(len(clients), -1).mean(1)
+            losses = F.cross_entropy(logits, label.repeat(len(clients)), reduction="none")
+            return losses.view(len(clients), -1).mean(1)
 
-        clients.fit(first, on_surrogate)
+        clients.fit(surrogate_loss, on_surrogate)
         with torch.no_grad():
-            taught = clients.forward(training=False).logits.softmax(1)
+            teacher = clients.forward(training=False).logits.softmax(1)
         with on_host():
             gamma, likely = self.outlook(clients.batch, clients.classes)
-            pull = (likely * gamma[clients.batch.owner.cpu().numpy()]).sum(1)
-        weight = placed(torch.from_numpy((self.lam * pull).clip(self.lam_min, self.lam_max)).float())
-        everyone = torch.arange(len(taught))
+            strength = (likely * gamma[clients.batch.owner.cpu().numpy()]).sum(1)
+        weight = placed(torch.from_numpy((self.lam * strength).clip(self.lam_min, self.lam_max)).float())
+        nodes = torch.arange(len(teacher))
 
-        def second(clients: ClientBatch) -> torch.Tensor:
+        def personal_loss(clients: ClientBatch) -> torch.Tensor:
             logits = clients.forward().logits
-            apart = F.kl_div(logits.log_softmax(1), taught, reduction="none").sum(1)
-            return clients.cross_entropy(logits) + clients.mean_over(weight * apart, everyone)
+            divergence = F.kl_div(logits.log_softmax(1), teacher, reduction="none").sum(1)
+            return clients.cross_entropy(logits) + clients.mean_over(weight * divergence, nodes)
 
-        clients.fit(second, epochs - on_surrogate, name="personal")
+        clients.fit(personal_loss, epochs - on_surrogate, name="personal")
         return {}
 
     def surrogate(self, clients: ClientBatch) -> Sequence[Batch]:
-        """The received graph once for each client, a batch for each architecture."""
+        """Return the received graph once per client, one batch per architecture."""
         x, edges = clients.received["features"][0], clients.received["edges"][0]
         ends = edges.nonzero().T
         with on_host():
@@ -252,7 +256,7 @@ def dense(matrix: Any) -> np.ndarray:
 
 
 def fresh_perceptron(features: int, source: torch.Generator) -> Params:
-    """2 d -> 128 -> 128 -> 1 with PyTorch's start, and the scales and shifts of the batch norm after hidden layers."""
+    """Return an MLP 2 d -> 128 -> 128 -> 1 with PyTorch's default start, and scales and shifts of its batch norms."""
     params: Params = {}
     for i, (n_in, n_out) in enumerate(((2 * features, WIDTH), (WIDTH, WIDTH), (WIDTH, 1))):
         with on_host():
@@ -263,7 +267,7 @@ def fresh_perceptron(features: int, source: torch.Generator) -> Params:
 
 
 def edge_weights(params: Params, x: torch.Tensor) -> torch.Tensor:
-    """(n, n) symmetric weights between nodes x (n, d), 0 on the diagonal."""
+    """Return symmetric edge weights (n, n) between nodes x (n, d), 0 on the diagonal."""
     one, other = params["0.weight"].split(x.shape[1])
     h = ((x @ one).unsqueeze(1) + (x @ other).unsqueeze(0) + params["0.bias"]).flatten(0, 1)
     for i in range(2):
@@ -276,7 +280,7 @@ def edge_weights(params: Params, x: torch.Tensor) -> torch.Tensor:
 
 
 def normalised(weight: torch.Tensor) -> torch.Tensor:
-    """D^-1/2 (W + I) D^-1/2 of weights W (n, n)."""
+    """Return D^-1/2 (W + I) D^-1/2 of weights W (n, n)."""
     looped = weight + torch.eye(len(weight))
     scale = looped.sum(1) ** -0.5
     return scale.unsqueeze(1) * looped * scale

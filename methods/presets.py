@@ -1,4 +1,4 @@
-"""FedOMD's names for general methods on a fixed architecture."""
+"""General methods on a fixed architecture, under the names of the FedOMD paper."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LocGCN(Local):
 class FedGCN(FedAvg):
     """FedAvg of a GCN (FedOMD's FedGCN; not the cross-client method of arXiv 2201.12433). Messages as FedAvg."""
 
-    summary = "FedAvg of a GCN, as FedOMD calls it"
+    summary = "FedAvg of a GCN, FedOMD's FedGCN"
     title = "FedAvg of a GCN"
     venue = "ICPP Workshops 2024"
     paper_url = "https://doi.org/10.1145/3677333.3678159"

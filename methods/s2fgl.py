@@ -1,4 +1,4 @@
-"""S2FGL: FedAvg with a repository of class prototypes of well-labelled nodes, and an alignment of graph frequencies."""
+"""S2FGL: FedAvg with a repository of class prototypes of important nodes, and an alignment of graph frequencies."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from ..benchmark.engine import METHODS, ClientBatch, Download, Server, Tree, pla
 from ..registry import option
 from .fedavg import FedAvg
 
-TERMS = 12  # of the series of P: 0.15^12 is below 1e-9 of the first
+TERMS = 12  # of the series of P: 0.15^12 is below 1e-9
 
 
 @METHODS.register("s2fgl")
 class S2FGL(FedAvg):
     """Tan, Huang, Wan, Huang, Li, Ye, ICML 2025: spatial spectral federated graph learning.
 
-    Once, client k scores its nodes by the label signal that reaches them: P = (I - (1 - alpha) D^-1 A)^-1, t_j = 1 on
-    training nodes and 0 elsewhere; score_i = max_j P_ij t_j + alpha sum_j P_ij t_j.
-    Client: E epochs on CE + nlir NLIR + fgma FGMA, with r_i and g_i node i's embeddings by the trained model and, fixed
-    and without dropout, the received one; both terms are 0 before there is a repository B of C x `slots` vectors.
+    Once, client k scores its nodes by their label signal: P = (I - (1 - alpha) D^-1 A)^-1, t_j = 1 for training nodes
+    and 0 for others; score_i = max_j P_ij t_j + alpha sum_j P_ij t_j.
+    Client: E epochs on CE + nlir NLIR + fgma FGMA. r_i: node i's embedding by the trained model; g_i: by the received
+    model, fixed and without dropout. Both terms are 0 before the first repository B of C x `slots` vectors.
     NLIR = mean_i KL(softmax_b cos(g_i, b) || softmax_b cos(r_i, b)), over all nodes i and b in B.
     FGMA: R and G are the rows r_i and g_i of the fifth of the nodes with the highest scores. The graph of R joins each
-    to itself and its `similar` nearest by cosine, with the cosines as weights; u_1, ... are the eigenvectors of its
-    Laplacian with the `frequencies` smallest and as many largest eigenvalues, v_1, ... those of G's;
-    FGMA = sum_m |u_m u_m^T R - v_m v_m^T G|^2 / entries, with the eigenvectors fixed.
-    Server: FedAvg; for each slot it draws 70% of the clients and takes, class by class, the mean of their important
-    training nodes' embeddings. A class that no drawn client has keeps the zero vector, whose cosine is 0.
-    Messages: theta, and for each class held the mean and number of its important training nodes, up; theta and B down.
-    Without both weights it is FedAvg.
+    row to itself and to its `similar` nearest rows by cosine, with the cosines as weights; u_1, ... are the
+    eigenvectors of its Laplacian for the `frequencies` smallest and the `frequencies` largest eigenvalues, v_1, ...
+    those of G; FGMA = sum_m |u_m u_m^T R - v_m v_m^T G|^2 / entries, with the eigenvectors fixed.
+    Server: FedAvg; for each slot it draws 70% of the clients and computes, per class, the mean of their important
+    training nodes' embeddings. A class that no drawn client has gets the zero vector, whose cosine is 0.
+    Messages: theta, and for each class of the client the mean and number of its important training nodes, up; theta and
+    B down. Without both weights it is FedAvg.
 
-    Departures. The released clients hand the embeddings and labels of all nodes to the server, which needs their class
-    means only; they are taken after training without dropout, there in the last training pass. Important are the third
-    of the training nodes with the highest scores: the released graph holds training nodes alone. Its nearest-neighbour
-    graph is not symmetric, here it is the mean with its transpose; equal eigenvalues leave the eigenvectors open, as
-    there. `limit` bounds the nodes of an alignment, whose cost is their number's cube. Backbone, rate and epochs are
-    the cell's (released: ACM-GCN of width 128, SGD 0.2, 10).
+    Departures. The released clients send the embeddings and labels of all nodes to the server, which needs only their
+    class means; here means are computed after training without dropout, there in the last training pass. The important
+    nodes are the third of the training nodes with the highest scores, because the released graph has training nodes
+    only. Its nearest-neighbour graph is not symmetric, here it is the mean with its transpose; as there, eigenvectors
+    of equal eigenvalues are not unique. `limit` bounds the nodes of an alignment, whose cost grows with their cube.
+    Backbone, rate and epochs are the run's (released: ACM-GCN of width 128, SGD 0.2, 10).
     """
 
     family = "shared model"
-    summary = "FedAvg that keeps to class prototypes of well-labelled nodes and to the received model's frequencies"
+    summary = "FedAvg with penalties for the distance to class prototypes and to the received model's frequencies"
     title = "S2FGL"
     venue = "ICML 2025"
     paper_url = "https://proceedings.mlr.press/v267/tan25d.html"
@@ -54,11 +54,11 @@ class S2FGL(FedAvg):
     nlir: float = option(5.0, "weight of NLIR (code: 0.05 times 100)", ge=0, tune=[0.1, 1.0, 5.0])
     fgma: float = option(1.0, "weight of FGMA (code: 1)", ge=0, tune=[0.1, 1.0])
     alpha: float = option(0.85, "restart probability of P (code: 0.85)", gt=0.5, le=1)
-    slots: int = option(4, "vectors a class in the repository (code: 4)", ge=1)
-    drawn: float = option(0.7, "share of the clients in a slot (code: 0.7)", gt=0, le=1)
-    frequencies: int = option(10, "eigenvectors at either end of the spectrum (code: 10)", ge=1)
+    slots: int = option(4, "vectors per class in the repository (code: 4)", ge=1)
+    drawn: float = option(0.7, "share of the clients in each slot (code: 0.7)", gt=0, le=1)
+    frequencies: int = option(10, "eigenvectors at each end of the spectrum (code: 10)", ge=1)
     similar: int = option(3, "nearest nodes in the graph of embeddings (code: 3)", ge=1)
-    limit: int = option(256, "most nodes in an alignment (code: no limit)", ge=2)
+    limit: int = option(256, "maximal number of nodes in an alignment (code: no limit)", ge=2)
 
     def prepare(self, clients: ClientBatch) -> None:
         super().prepare(clients)
@@ -87,46 +87,45 @@ class S2FGL(FedAvg):
 
         def loss(clients: ClientBatch) -> torch.Tensor:
             out = clients.forward()
-            mine = (F.normalize(out.embedding, dim=1) @ book.T).log_softmax(1)
-            apart = F.kl_div(mine, target, reduction="none", log_target=True).sum(1)
+            own = (F.normalize(out.embedding, dim=1) @ book.T).log_softmax(1)
+            divergence = F.kl_div(own, target, reduction="none", log_target=True).sum(1)
             spectral = [
                 self.alignment(out.embedding[rows_of_client], received[rows_of_client], v)
                 for rows_of_client, v in zip(rows, fixed, strict=True)
             ]
-            everyone = torch.arange(len(apart))
-            ce = clients.cross_entropy(out.logits)
-            return ce + self.nlir * clients.mean_over(apart, everyone) + self.fgma * torch.stack(spectral)
+            nlir = clients.mean_over(divergence, torch.arange(len(divergence)))
+            return clients.cross_entropy(out.logits) + self.nlir * nlir + self.fgma * torch.stack(spectral)
 
         clients.fit(loss if self.nlir or self.fgma else self.local_loss)
         return {"model": clients.params} | self.class_means(clients)
 
     def rows(self, clients: ClientBatch, kind: str) -> list[torch.Tensor]:
-        """Each client's chosen nodes, as rows of the batch."""
+        """Return each client's "aligned" or "important" nodes as rows of the batch."""
         return [placed(nodes + start) for nodes, start in zip(clients.state[kind], clients.batch.offsets, strict=False)]
 
     def alignment(self, r: torch.Tensor, g: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """FGMA of one client. r, g: (n, h) embeddings; v: (n, 2 m) the eigenvectors of g."""
+        """Return FGMA of one client. r, g: (n, h) embeddings; v: (n, 2 m) the eigenvectors of g."""
         if not r.numel():
             return r.new_zeros(())
         u = frequencies(r.detach(), self.similar, self.frequencies)
-        a, b = u.T @ r, v.T @ g  # |u a - v b|^2 = |a|^2 + |b|^2 - 2 (u . v) (a . b), as u and v have norm 1
-        each = (a * a).sum(1) + (b * b).sum(1) - 2 * (u * v).sum(0) * (a * b).sum(1)
-        return each.sum() / r.numel()
+        a, b = u.T @ r, v.T @ g  # |u a - v b|^2 = |a|^2 + |b|^2 - 2 (u . v) (a . b), because u and v have norm 1
+        squares = (a * a).sum(1) + (b * b).sum(1) - 2 * (u * v).sum(0) * (a * b).sum(1)
+        return squares.sum() / r.numel()
 
     @torch.no_grad()
     def class_means(self, clients: ClientBatch) -> Tree:
-        """Of each client's important nodes: the mean embedding and the number of each class that it has."""
+        """Return mean embedding and number of each client's important nodes, per class that it has."""
         embedding, label = clients.forward(training=False).embedding, clients.batch.label
         means, counts, classes = [], [], []
         for nodes in self.rows(clients, "important"):
             number = torch.bincount(label[nodes], minlength=clients.classes)
-            held = number.nonzero().squeeze(1)
+            present = number.nonzero().squeeze(1)
             total = embedding.new_zeros(clients.classes, embedding.shape[1]).index_add_(
                 0, label[nodes], embedding[nodes]
             )
-            means.append(total[held] / number[held].unsqueeze(1))
-            counts.append(number[held])
-            classes.append(held)
+            means.append(total[present] / number[present].unsqueeze(1))
+            counts.append(number[present])
+            classes.append(present)
         return {"prototypes": means, "counts": counts, "classes": classes}
 
     def server(self, server: Server, uploads: Tree) -> Download:
@@ -147,7 +146,7 @@ class S2FGL(FedAvg):
 
 
 def reach(graph: sp.csr_matrix, train: np.ndarray, alpha: float) -> np.ndarray:
-    """(n,) how much label signal reaches each node. graph: (n, n) ones on edges; train: (n,) bool."""
+    """Return the score (n,) of each node. graph: (n, n) ones on edges; train: (n,) bool."""
     degree = np.asarray(graph.sum(1)).ravel()
     step = sp.diags((1 - alpha) / np.maximum(degree, 1)) @ graph
     columns = np.flatnonzero(train)
@@ -162,8 +161,8 @@ def reach(graph: sp.csr_matrix, train: np.ndarray, alpha: float) -> np.ndarray:
 
 
 def frequencies(rows: torch.Tensor, similar: int, count: int) -> torch.Tensor:
-    """(n, 2 m) eigenvectors of the Laplacian of the graph of nearest rows (n, h), smallest eigenvalues first; m: the
-    count, or half of the rows if these are fewer."""
+    """Return eigenvectors (n, 2 m) of the Laplacian of the nearest-neighbour graph of rows (n, h), smallest eigenvalues
+    first. m: `count`, but at most half of the rows."""
     n = len(rows)
     unit = F.normalize(rows, dim=1)
     cosine = unit @ unit.T

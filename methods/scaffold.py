@@ -17,11 +17,11 @@ class Scaffold(FedAvg):
     Server: x <- x + server_lr mean_k (y_k - x), c <- c + |S_t|/K mean_k (c_k' - c_k), uniform over participants.
     Messages: (y - x, c_k' - c_k) up, (x, c) down.
 
-    c_k is a gradient only if the step is plain SGD without momentum, so the method brings its own optimiser and
-    rate; weight decay is part of the gradient.
+    c_k is a gradient only for plain SGD without momentum, so the method has its own optimiser and rate; weight decay is
+    part of the gradient.
     """
 
-    summary = "corrects every local step by the difference between the client's and the mean gradient"
+    summary = "corrects each local step by the difference between the client's and the mean gradient"
     title = "SCAFFOLD"
     venue = "ICML 2020"
     paper_url = "https://arxiv.org/abs/1910.06378"

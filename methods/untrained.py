@@ -1,4 +1,4 @@
-"""References without a trained network: what a score must beat before it means anything."""
+"""References without a trained network: lower bounds for useful scores."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ..registry import option
 
 
 class Untrained(Method):
-    """One round in which nothing is trained and nothing is sent."""
+    """One round without training and without messages."""
 
     reference = True
     trains = False
@@ -51,13 +51,13 @@ class Untrained(Method):
 
 @METHODS.register("majority")
 class Majority(Untrained):
-    """Reference: every client names the most frequent class of its own training nodes, for every node.
+    """Reference: each client predicts the most frequent class of its training nodes for all nodes.
 
-    Of equally frequent classes the first; class 0 where a client has no training node. Messages: none.
+    Of equally frequent classes the first; class 0 for a client without training nodes. Messages: none.
     """
 
     family = "reference"
-    summary = "the most frequent class of each client: the answer without learning"
+    summary = "the most frequent class of each client: the prediction without learning"
     title = "Majority class"
     tasks = ("node", "graph-classification")
     heterogeneous_features = True
@@ -78,7 +78,7 @@ class Majority(Untrained):
 
 
 class UntrainedCodes(Untrained, GraphMethod):
-    """Codes of graphs without a model; the backbone of the cell is in the row and has no effect."""
+    """Codes of graphs without a model; the run's backbone is recorded in the row and has no effect."""
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         return backbones
@@ -89,13 +89,13 @@ class UntrainedCodes(Untrained, GraphMethod):
 
 @METHODS.register("one-cluster")
 class OneCluster(UntrainedCodes):
-    """Reference: all graphs have the same code and so fall into one cluster, that of the largest class.
+    """Reference: all graphs have the same code, so there is one cluster, with the label of the largest class.
 
     Messages: none.
     """
 
     family = "reference"
-    summary = "all graphs in one cluster: the answer without learning"
+    summary = "all graphs in one cluster: the clustering without learning"
     title = "One cluster"
 
     def embed(self, params: Params, network: Network, batch: GraphBatch) -> torch.Tensor:
@@ -104,18 +104,18 @@ class OneCluster(UntrainedCodes):
 
 @METHODS.register("label-counts")
 class LabelCounts(UntrainedCodes):
-    """Reference: a graph's code is how many nodes of each label it has; no edge and no network is looked at.
+    """Reference: a graph's code is its number of nodes of each label; edges are not used, and there is no network.
 
-    Labels are the features that are 0 or 1 at every node of the set (one-hot labels, or degrees of a set that has no
-    labels); where there is none, all features are summed. Messages: none.
+    Labels are the features that are 0 or 1 at every node of the set (one-hot labels, or degrees of a set without
+    labels); without such features, all features are summed. Messages: none.
     """
 
     family = "reference"
-    summary = "graph codes that count a graph's node labels: the answer without learning"
+    summary = "graph codes that count a graph's node labels: the clustering without learning"
     title = "k-means on label counts"
 
     counts: Literal["plain", "log", "shares"] = option(
-        "plain", "numbers of nodes as they are, log(1 + number), or divided by the graph's nodes"
+        "plain", "numbers of nodes, log(1 + number), or numbers divided by the graph's nodes"
     )
 
     def embed(self, params: Params, network: Network, batch: GraphBatch) -> torch.Tensor:
@@ -129,16 +129,16 @@ class LabelCounts(UntrainedCodes):
 
 @METHODS.register("count-classifier")
 class CountClassifier(Untrained):
-    """Reference: each client's own logistic regression (scikit-learn, C = 1) on log(1 + number of nodes of each label)
-    of its training graphs. No edge, no network, no federation; nothing is drawn.
+    """Reference: one logistic regression per client (scikit-learn, C = 1) on log(1 + number of nodes of each label) of
+    its training graphs, without edges, network, federation and random draws.
 
-    Labels are the features that are 0 or 1 at every node of the client (one-hot labels or degrees); where there is
-    none, sums of all features, negative ones as 0. A client without training graphs names class 0, one whose training
-    graphs have a single class that. Messages: none.
+    Labels are the features that are 0 or 1 at every node of the client (one-hot labels or degrees); without such
+    features, sums of all features, negative sums as 0. A client without training graphs predicts class 0, a client
+    whose training graphs have a single class predicts that class. Messages: none.
     """
 
     family = "reference"
-    summary = "a linear classifier on how many nodes of each label a graph has: the answer without edges"
+    summary = "a linear classifier on a graph's number of nodes of each label: the prediction without edges"
     title = "Logistic regression on label counts"
     tasks = ("graph-classification",)
     heterogeneous_features = True
@@ -149,10 +149,10 @@ class CountClassifier(Untrained):
         batch = graph_rows(clients.batch)
         binary = [((columns == 0) | (columns == 1)).all(0) for columns in batch.of.x.split(batch.of.sizes)]
         counted = torch.stack([mask if mask.any() else ~mask for mask in binary]).float()
-        apart = zip(
+        per_client = zip(
             *map(batch.per_client, (label_counts(batch, counted), batch.label, batch.masks["train"])), strict=True
         )
-        models = [classifier(counts[train], label[train], clients.classes) for counts, label, train in apart]
+        models = [classifier(counts[train], label[train], clients.classes) for counts, label, train in per_client]
         weight, bias = (torch.stack(parts) for parts in zip(*models, strict=True))
         clients.state["model"] = {"counted": counted, "weight": weight, "bias": bias}
 
@@ -167,24 +167,24 @@ class CountClassifier(Untrained):
         return segment_add(scores, params["bias"], batch.sizes)
 
 
-ABSENT = -1e4  # the logit of a class that a client has no training graph of: below that of any other
+ABSENT = -1e4  # the logit of a class without training graphs, below all other logits
 
 
 def graph_rows(batch: object) -> GraphRows:
-    """A batch of this task: its rows are graphs."""
+    """Return the batch, whose rows must be graphs."""
     assert isinstance(batch, GraphRows)
     return batch
 
 
 def label_counts(batch: GraphRows, counted: torch.Tensor) -> torch.Tensor:
-    """(B, d) log(1 + count) of the features that the graph's client counts, (K, d), and 0 for others."""
+    """Return log(1 + count) (B, d) of the features of a graph. counted: (K, d), 1 for features in use, 0 for others."""
     total = segment_sum(batch.of.x, batch.of.membership, len(batch.label)).clamp(min=0).log1p()
     return total * counted[batch.owner]
 
 
 def classifier(counts: torch.Tensor, label: torch.Tensor, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weights (d, C) and constants (C,) of one client."""
-    from sklearn.linear_model import LogisticRegression  # a second and more to import: only where it is needed
+    """Return weights (d, C) and biases (C,) of one client."""
+    from sklearn.linear_model import LogisticRegression  # the import takes more than a second
 
     weight, bias = torch.zeros(counts.shape[1], classes), torch.zeros(classes)
     present = label.unique()
@@ -193,7 +193,7 @@ def classifier(counts: torch.Tensor, label: torch.Tensor, classes: int) -> tuple
         bias[present] = 0
     if len(present) > 1:
         fitted = LogisticRegression(max_iter=1000).fit(counts.double().numpy(), label.numpy())
-        fitted_classes = present[1:] if len(present) == 2 else present  # of two classes the first keeps zeros
+        fitted_classes = present[1:] if len(present) == 2 else present  # scikit-learn fits two classes with one row
         weight[:, fitted_classes] = torch.from_numpy(fitted.coef_.T).float()
         bias[fitted_classes] = torch.from_numpy(fitted.intercept_).float()
     return weight, bias

@@ -1,6 +1,6 @@
-"""From result rows to tables, figures and the leaderboard. It reads rows and side files and never runs anything.
+"""Make tables, figures and the leaderboard from result rows and side files. Nothing is run.
 
-A results folder becomes *boards* (`board`), each board a *ranking* (`ranking`), and these become text
-(`tables` and `provenance`, which the templates in `templates/` put in place) and pictures (`figures`). `build`
-makes everything in memory and then writes it, or says what is stale.
+A results folder becomes *boards* (`board`), and each board a *ranking* (`ranking`). `tables` and `provenance` make
+their text, which the templates in `templates/` arrange; `figures` makes the pictures. `build` makes everything in
+memory and then writes it, or lists the stale files.
 """

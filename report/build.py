@@ -1,4 +1,4 @@
-"""Everything that the report writes, from the rows of a results folder: made in memory, then written or compared.
+"""Make all files of the report in memory from the rows of a results folder; then write them, or compare them.
 
     results/LEADERBOARD.md
     results/<suite>/tables/<task>.md, .csv, robustness.csv
@@ -6,7 +6,7 @@
     results/REPRODUCTION.md, results/<suite>/REPRODUCTION.md   papers' tables (see reproduction/)
     README.md, docs/findings/<paper>.md                    the block between the two markers
 
-`tables/` and `figures/` hold nothing but the report's own files: what is no longer made is removed.
+`tables/` and `figures/` contain files of the report only: files that are no longer made are removed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from .text import slug
 
 @dataclass
 class Report:
-    """Texts by path, figures by path (plot, data), and the files that are no longer made; and what they show."""
+    """texts and figures (plot, data): by path. orphans: files that are no longer made. boards, environments and views:
+    the content."""
 
     boards: list[Ranking] = field(default_factory=list)
     environments: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -48,7 +49,7 @@ class Report:
 
 
 def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
-    """The whole report in memory, the pictures not yet drawn. Without `figures`, figure files are left alone."""
+    """Make the report in memory; pictures are not drawn yet. Without `figures`, figure files stay as they are."""
     loaded = load_boards(results)
     boards = [Ranking(board) for board in loaded if board.suite not in papers_tables()]
     report = Report(boards, environments(results))
@@ -69,7 +70,7 @@ def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
 
 
 def _board(report: Report, results: Path, ranking: Ranking, figures: bool) -> list[tuple[str, str]]:
-    """Add the files of a board's own folder; the file names and captions of the figures that it has."""
+    """Add the files of a board's folder. Return the file names and captions of its figures."""
     suite = results / ranking.board.suite
     for task in ranking.board.plain.tasks:
         stem = suite / "tables" / slug(task)
@@ -89,7 +90,7 @@ def _board(report: Report, results: Path, ranking: Ranking, figures: bool) -> li
 
 
 def stale(report: Report) -> list[Path]:
-    """Files whose text differs, that are missing, that are left over, or whose figure was drawn otherwise."""
+    """Return the files with another text or with a figure of other data or code, missing files, and orphans."""
     paths = [path for path, text in report.texts.items() if not path.exists() or path.read_bytes() != text.encode()]
     for path, (plot, data) in report.figures.items():
         if not path.exists() or _manifest(path.parent).get(plot.file) != plot.digest(data):
@@ -98,7 +99,7 @@ def stale(report: Report) -> list[Path]:
 
 
 def write(report: Report, progress: Callable[[Path], None] = lambda path: None) -> list[Path]:
-    """Write and draw what has changed, remove what is no longer made. Returns these paths."""
+    """Write and draw what has changed, and remove orphans. Return these paths. UserError if writing fails."""
     changed = stale(report)
     try:
         for path in changed:
@@ -108,7 +109,7 @@ def write(report: Report, progress: Callable[[Path], None] = lambda path: None) 
             elif path in report.figures:
                 plot, data = report.figures[path]
                 write_atomically(path, plot.png(data))
-        for path in changed:  # the manifest last: a crash between leaves figures stale, never falsely fresh
+        for path in changed:  # the manifest after the figures: after a crash the figures are still stale
             if path in report.texts:
                 write_atomically(path, report.texts[path].encode())
     except OSError as error:
@@ -120,9 +121,9 @@ SHOWN = ("tiers", "cost", "rank_heatmap", "robustness", "privacy", "sensitivity"
 
 
 def write_site(report: Report, folder: Path) -> tuple[int, int]:
-    """Write the site of a report: its pages and their figures. Returns how many pages, and the bytes of the largest.
+    """Write the pages of a site and their figures. Return the number of pages, and the size of the largest in bytes.
 
-    Raises UserError where there is no board, or a file cannot be written.
+    Raises UserError if there is no board, or if a file cannot be written.
     """
     if not report.boards:
         raise UserError("there is no board to show on a site: the rows belong to papers' tables only")
@@ -142,7 +143,7 @@ def write_site(report: Report, folder: Path) -> tuple[int, int]:
 
 
 def _drawings(report: Report) -> Iterator[tuple[Drawn, tuple[Plot, dict[str, Any]]]]:
-    """The figures of the site: of boards, and of the curves of each dataset."""
+    """The figures of the site: those of boards, and the convergence curves of each dataset."""
     boards = {each.board.suite: each.board for each in report.boards}
     for place, (plot, data) in report.figures.items():
         suite, stem = place.parent.parent.name, place.stem

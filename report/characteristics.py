@@ -1,4 +1,4 @@
-"""Which kind of method suits which kind of data: properties of the tasks beside what each family gains over `local`."""
+"""Which kind of method suits which kind of data: properties of datasets, and the gain of each family over `local`."""
 
 from __future__ import annotations
 
@@ -11,38 +11,40 @@ import pandas as pd
 from scipy import stats
 
 from ..benchmark.store.schema import mapping
-from ..benchmark.suites.published import TASK, Task, read_properties
+from ..benchmark.suites.published import TASK, TRAINED, Task, read_properties
 from .board import FEDAVG, LOCAL, Board
 from .groups import family, kind_of_data
 from .text import Cell, Column, Line, Table, count, number, number_cell, p_value, plain, points, slug
 
-SPLIT = "label skew"  # what makes two characteristics of a board
+SPLIT = "label skew"  # the property that divides datasets into groups
 LABELS = "labels per class"  # training nodes of a client, per class
-PUBLISHED = dict.fromkeys(("chameleon-filtered", "squirrel-filtered", "minesweeper", "tolokers"), 0.5) | {"actor": 0.48}
 MIN_CORRELATED = 6  # datasets
-MIN_DATASETS = 3  # datasets of a regime
-GRAPH = {"homophily": "edge homophily", "lost_edges": "lost edges"}  # column of the table of tasks -> its name here
+MIN_DATASETS = 3  # datasets of a group
+GRAPH = {"homophily": "edge homophily", "lost_edges": "lost edges"}  # column of properties.csv -> property
 NAMES = {2: ["more alike", "less alike"], 3: ["most alike", "in between", "least alike"]}
 
 
 def label_properties(counts: np.ndarray) -> dict[str, float]:
-    """Of label counts, clients x classes: mean over clients of the share of the largest class, and of the total
-    variation distance between a client's labels and all clients' (0: alike, 1: nothing in common)."""
-    held = counts[counts.sum(axis=1) > 0].astype(float)
-    shares = held / held.sum(axis=1, keepdims=True)
-    distance = np.abs(shares - held.sum(axis=0) / held.sum()).sum(axis=1) / 2
+    """Properties of label counts (clients, classes), means over clients with labels.
+
+    "label skew": total variation distance between the labels of the client and of all clients (0: equal shares, 1: no
+    class in common). "majority share": share of the client's largest class.
+    """
+    known = counts[counts.sum(axis=1) > 0].astype(float)
+    shares = known / known.sum(axis=1, keepdims=True)
+    distance = np.abs(shares - known.sum(axis=0) / known.sum()).sum(axis=1) / 2
     return {"label skew": float(distance.mean()), "majority share": float(shares.max(axis=1).mean())}
 
 
 @dataclass(frozen=True, eq=False)
 class Characteristics:
-    """The families of a board's ranked methods on its tasks."""
+    """Properties of the datasets of a board, and the gains of the families of its ranked methods."""
 
     board: Board
 
     @cached_property
     def properties(self) -> pd.DataFrame:
-        """Datasets x properties, means over the tasks of a dataset and the seeds that have stored them."""
+        """Datasets x properties, means over tasks and over seeds with label counts."""
         known = read_properties()
         measured = {task: self._measured(task, known) for task in self.board.tasks}
         table = pd.DataFrame.from_dict(measured, orient="index").dropna(how="all")
@@ -50,10 +52,8 @@ class Characteristics:
 
     @cached_property
     def gains(self) -> pd.DataFrame:
-        """Datasets x families: the score of the family's median method less that of `local`; empty without it."""
-        return self._families(self.board.by_dataset)
-
-    def _families(self, scores: pd.DataFrame) -> pd.DataFrame:
+        """Datasets x families: the median score of the family minus the score of `local`; empty without `local`."""
+        scores = self.board.by_dataset
         if LOCAL not in scores:
             return pd.DataFrame(index=scores.index)
         kinds = [family(self.board.method_of[name]) for name in scores.columns]
@@ -62,7 +62,7 @@ class Characteristics:
 
     @cached_property
     def skew_groups(self) -> dict[str, list[str]]:
-        """Datasets by label skew in three parts, or two where there are few; none below six."""
+        """Group name -> datasets, by label skew: three groups, two for fewer than nine datasets, none below six."""
         if SPLIT not in self.properties or self.gains.empty:
             return {}
         skew = self.properties[SPLIT].reindex(self.gains.index).dropna().sort_values(kind="stable")
@@ -71,8 +71,8 @@ class Characteristics:
 
     @cached_property
     def correlations(self) -> dict[str, tuple[float, float]]:
-        """Property -> Spearman's rank correlation, over the datasets of the main metric, with what FedAvg gains over
-        `local`, and its p. Empty without the two methods or with too few datasets."""
+        """Property -> Spearman's rank correlation with the gain of FedAvg over `local`, over the datasets of the main
+        metric, and its p. Empty without these methods, or with fewer than MIN_CORRELATED datasets."""
         scores = self.board.by_dataset
         if not {FEDAVG, LOCAL} <= set(scores):
             return {}
@@ -86,19 +86,19 @@ class Characteristics:
 
     @cached_property
     def sentences(self) -> list[str]:
-        """Which properties of a dataset go with the gain of FedAvg over local training; empty where none is known."""
+        """The correlations in words; empty if none is known."""
         if not self.correlations:
             return []
         parts = [f"{name} {rho:+.2f} ({p_value(p)})" for name, (rho, p) in self.correlations.items()]
         size = len(self.board.datasets_of(self.board.metric))
         return [
-            f"What FedAvg gains over local training, and properties of the dataset: Spearman's rank correlation over "
-            f"{count(size, 'dataset')}: {', '.join(parts)}. Chosen after the scores were known, without a correction "
-            f"for several properties: a lead to follow, not a test."
+            "Spearman's rank correlation between the gain of FedAvg over local training and properties of the dataset, "
+            f"over {count(size, 'dataset')}: {', '.join(parts)}. The properties were chosen after the scores were "
+            "known, and p is not corrected for several properties: this is an indication, not a test."
         ]
 
     def _measured(self, task: str, table: Mapping[Task, Mapping[str, float]]) -> dict[str, float]:
-        """Means over the seeds whose label counts some run has stored, and what is known of the graph and its cut."""
+        """Property -> value on a task: label properties, means over seeds with label counts, and graph properties."""
         by_seed: dict[int, dict[str, float]] = {}
         for row in self.board.rows_of(task)[["seed", "key"]].itertuples(index=False):
             if row.seed not in by_seed:
@@ -109,27 +109,27 @@ class Characteristics:
                     by_seed[row.seed][LABELS] = size * training_share(self.board.rows_of(task).iloc[0])
         row = self.board.rows_of(task).iloc[0]
         known = table.get(tuple(str(row[name]) for name in TASK), {})
-        graph = {told: known[name] for name, told in GRAPH.items() if name in known}
+        graph = {shown: known[name] for name, shown in GRAPH.items() if name in known}
         means = pd.DataFrame(by_seed.values()).mean()
         return {**{str(name): float(value) for name, value in means.items()}, **graph}
 
 
 def groups_of(characteristics: Characteristics, task: str) -> tuple[str, ...]:
-    """Groups of a task that a reader can choose: its kind of data and its level of label skew."""
+    """The groups by which a reader can choose a task: its kind of data and its level of label skew."""
     dataset = str(characteristics.board.task_row(task)["dataset"])
-    alike = [name for name, datasets in characteristics.skew_groups.items() if dataset in datasets]
-    return (kind_of_data(dataset), *(f"labels {name}" for name in alike))
+    skew = [name for name, datasets in characteristics.skew_groups.items() if dataset in datasets]
+    return (kind_of_data(dataset), *(f"labels {name}" for name in skew))
 
 
 def training_share(row: pd.Series) -> float:
-    """The share of the nodes that a task's split trains on; NaN for a split without one."""
+    """The training share of a task's split; NaN if unknown."""
     if row["split"] == "fixed":
-        return PUBLISHED.get(str(row["dataset"]), np.nan)
+        return TRAINED.get(str(row["dataset"]), np.nan)
     return float(mapping(row["split_params"]).get("train", np.nan)) if row["split"] == "ratio" else np.nan
 
 
 def characteristics_table(characteristics: Characteristics) -> Table:
-    """Datasets by labelled nodes per class: their properties, and what each family gains."""
+    """Datasets by labels per class (by label skew if these are unknown): properties, and gains of families."""
     properties, gains = characteristics.properties, characteristics.gains
     columns = [Column("Dataset", lambda name: Cell(plain(name), name), "text")]
     columns += [Column(str(name).capitalize(), _column(properties[name], number)) for name in properties]

@@ -22,9 +22,10 @@ from .text import ABSENT, markdown_table, plain, score_text
 
 @dataclass(frozen=True)
 class Comparison:
-    """tasks: one line per task where both have a score for some common seed: n, first, second, difference, low, high
-    (95% t interval over seeds), p. datasets: mean difference on each. mean, low, high: over the datasets of the main
-    metric (main of them), with the 95% interval of the posterior; verdict: a sentence that agrees with it."""
+    """tasks: one line per task with scores of both for a common seed: task, dataset, n (seeds), first, second,
+    difference, low, high (95% t interval over seeds), p. datasets: mean difference per dataset. main: the number of
+    datasets of the main metric. mean, low, high: over these, with the 95% interval of the posterior. verdict: the
+    result as a sentence. Scores and differences are fractions."""
 
     suite: str
     first: str
@@ -79,9 +80,9 @@ def _verdict(first: str, second: str, posterior: Posterior, unit: str) -> str:
 
 
 def comparisons(first: str, second: str, suite: str | None, results: Path) -> list[Comparison]:
-    """The comparisons of two methods on every board of a results folder where both have rows, or on one of them.
+    """Compare two methods on every board of a results folder where both have rows, or on the board of `suite`.
 
-    Raises UserError for an unknown suite or method, one method twice, and two that never met.
+    Raises UserError for an unknown suite or method, for one method twice, and without a common dataset and seed.
     """
     boards = {board.suite: board for board in load_boards(results)}
     if suite is not None and suite not in boards:
@@ -93,15 +94,15 @@ def comparisons(first: str, second: str, suite: str | None, results: Path) -> li
             raise did_you_mean(name, known, "method with results")
     if first == second:
         raise UserError(f"{first!r} cannot be compared with itself; name two methods")
-    met = (compare(board, first, second) for board in chosen if {first, second} <= set(board.entrants))
-    compared = list(filter(None, met))
+    shared = (compare(board, first, second) for board in chosen if {first, second} <= set(board.entrants))
+    compared = list(filter(None, shared))
     if not compared:
         raise UserError(f"{first!r} and {second!r} have no dataset and seed in common; run both on the same suite")
     return compared
 
 
 def as_data(comparison: Comparison) -> dict[str, Any]:
-    """A comparison for programs: scores and differences as fractions; None where there is no interval or p."""
+    """A comparison as JSON data: scores and differences as fractions; None for a missing interval or p."""
     tasks = comparison.tasks.astype(object).where(comparison.tasks.notna(), None)
     interval = [value if math.isfinite(value) else None for value in (comparison.low, comparison.high)]
     names = {name: getattr(comparison, name) for name in ("suite", "first", "second")}
@@ -113,7 +114,7 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
 
 
 def as_text(comparison: Comparison) -> str:
-    """A comparison as text for a terminal, differences in percentage points."""
+    """A comparison as text for a terminal; differences in percentage points."""
     points = partial(text.points, digits=2)
     rows = [
         [

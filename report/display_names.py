@@ -12,8 +12,8 @@ import pandas as pd
 from ..benchmark.store.schema import NEUTRAL, mapping, parse, wording
 from .text import ABSENT
 
-# What a task is, and what a method may bring to it. Everything else in a row is an outcome or provenance. `conditions`
-# are those that the training configuration names, `decoder` is how a network scores pairs of nodes (`Board.build`).
+# The settings of a task and of an entry; the other columns are outcomes and provenance. `Board.build` makes
+# `conditions` from the training configuration and `decoder` (how a network scores pairs of nodes) from the backbone.
 TASK_COLUMNS = [
     "task", "dataset", "dataset_params", "partition", "partition_params", "clients", "split", "split_params",
     "conditions", "decoder",
@@ -23,7 +23,7 @@ JSON_COLUMNS = {"dataset_params", "partition_params", "split_params", "backbone_
 
 
 def task_labels(rows: pd.DataFrame) -> pd.Series:
-    """One label per row: the dataset, and where a dataset has several tasks, what sets them apart."""
+    """One label per row: the dataset, and the settings in which tasks of one dataset differ."""
     names: dict[tuple[Any, ...], str] = {}
     tasks = rows[TASK_COLUMNS].drop_duplicates().sort_values(TASK_COLUMNS)
     for dataset, variants in tasks.groupby("dataset", sort=True):
@@ -34,10 +34,10 @@ def task_labels(rows: pd.DataFrame) -> pd.Series:
 
 
 def entrant_labels(rows: pd.DataFrame, tasks: pd.Series) -> pd.Series:
-    """One label per row: the method, and where it competes with itself on one task, the settings that differ there.
+    """One label per row: the method, and if it has several settings on one task, the settings that differ.
 
-    A setting that changes from task to task only (a backbone for graphs, another for nodes) does not split a method.
-    What was tuned is one entry, at any chosen settings.
+    Settings that differ between tasks only (one backbone for graphs, another for nodes) do not split a method. Tuned
+    rows of a method are one entry with any settings.
     """
     labels = rows["method"].astype(object).copy()  # pandas 2 would write through to the methods
     rows = rows.assign(
@@ -62,18 +62,19 @@ def entrant_labels(rows: pd.DataFrame, tasks: pd.Series) -> pd.Series:
 
 
 def distinguish(variants: pd.DataFrame) -> list[str]:
-    """For distinct rows of settings, the values in which they differ: 'metis, 10 clients', 'mu=0.1'. '' if one row."""
-    of = {f"{name}_params": [*values] for name, values in variants.items()}
+    """One text per row of distinct settings: the values that differ ('metis, 10 clients', 'mu=0.1'). '' if one row."""
+    owners = {f"{name}_params": [*values] for name, values in variants.items()}
     columns = []
     for name, values in variants.items():
-        columns += _differing(str(name), [*values], of.get(str(name)))
-    return [", ".join(filter(None, said)) for said in zip(*columns, strict=True)] or [""] * len(variants)
+        columns += _differing(str(name), [*values], owners.get(str(name)))
+    return [", ".join(filter(None, parts)) for parts in zip(*columns, strict=True)] or [""] * len(variants)
 
 
 def _differing(name: str, values: list[Any], owners: list[Any] | None) -> list[list[str]]:
-    """What a column of settings says of each row, where rows differ: nothing, its values, or some of its parameters.
+    """The texts of a column of settings by row: no list if the rows are equal, else its values or its parameters.
 
-    owners: whose parameters they are, as the partition's; one owner's do not tell it from another.
+    owners: the owner of the parameters by row, for example the partition. Parameters are compared between rows of one
+    owner only.
     """
     if len(set(values)) == 1:
         return []
@@ -82,25 +83,25 @@ def _differing(name: str, values: list[Any], owners: list[Any] | None) -> list[l
     objects = [settings for value in values if (settings := parse(value)) is not None] if name in JSON_COLUMNS else []
     if len(objects) < len(values):
         return [[f"{value} clients" if name == "clients" else str(value) for value in values]]
-    told = [[f"{key}={_value(settings, key)}" for settings in objects] for key in sorted(set().union(*objects))]
-    return [column for texts in told if any(column := _among_equals(texts, owners or values[:1] * len(values)))]
+    texts = [[f"{key}={_value(settings, key)}" for settings in objects] for key in sorted(set().union(*objects))]
+    return [column for each in texts if any(column := _differing_by_owner(each, owners or values[:1] * len(values)))]
 
 
-def _among_equals(told: list[str], owners: list[Any]) -> list[str]:
-    """Each where another row of the same owner says something else; "" elsewhere."""
-    said: dict[Any, set[str]] = {}
-    for owner, text in zip(owners, told, strict=True):
-        said.setdefault(owner, set()).add(text)
-    return [text if len(said[owner]) > 1 else "" for owner, text in zip(owners, told, strict=True)]
+def _differing_by_owner(texts: list[str], owners: list[Any]) -> list[str]:
+    """The texts, "" instead of those that all rows of the owner share."""
+    by_owner: dict[Any, set[str]] = {}
+    for owner, text in zip(owners, texts, strict=True):
+        by_owner.setdefault(owner, set()).add(text)
+    return [text if len(by_owner[owner]) > 1 else "" for owner, text in zip(owners, texts, strict=True)]
 
 
 def by_text(texts: pd.Series, change: Callable[[Any], object]) -> pd.Series:
-    """Return what `change` makes of each text, which it gets once: many rows have the same settings."""
+    """Map `change` over texts, with one call per distinct text: many rows have the same settings."""
     return texts.map({text: change(text) for text in texts.unique()})
 
 
 def _without(names: Container[str], text: str) -> str:
-    """Settings (JSON) without those that belong to the task; other texts as they are."""
+    """Settings (JSON) without `names`; other texts as they are."""
     settings = parse(text)
     if settings is None:
         return text

@@ -1,12 +1,12 @@
-"""Groups of methods and datasets: family, uploads, models; kind of data. Filters of the page."""
+"""Groups of methods (family, uploads, models) and of datasets (kind of data), and the filters of the page."""
 
 from __future__ import annotations
 
 from ..benchmark.suites.catalogue import OTHER, catalogue, entry
 from .board import Board
 
-UNKNOWN = OTHER  # a plug-in's method
-MIXED = {False: "all alike", True: "may differ"}  # the clients' models, by `heterogeneous`
+UNKNOWN = OTHER  # for a plug-in's method
+MIXED = {False: "all alike", True: "may differ"}  # `heterogeneous` -> the clients' models
 
 
 def families() -> dict[str, str]:
@@ -19,13 +19,13 @@ def family(method: str) -> str:
 
 
 def display(entrant: str) -> str:
-    """The display name of an entry: the title of its method, then its settings. A plug-in's method keeps its name."""
+    """The display name of an entry: title of the method (of a plug-in's method: its name), then settings."""
     method, bracket, settings = entrant.partition(" (")
     return (entry("display", method).get("title") or method) + bracket + settings
 
 
 def published(method: str) -> dict[str, str]:
-    """Of a method: "paper" and "code", each a link, and "venue" with its year. Empty text where there is none."""
+    """Links "paper" and "code" of a method, and "venue" with the year; empty if there is none."""
     shown = entry("display", method)
     links = {"paper": "paper_url", "code": "code_url", "venue": "venue"}
     return {name: shown.get(column, "") for name, column in links.items()}
@@ -38,18 +38,18 @@ def models(method: str) -> str:
 
 
 def uploads(method: str) -> list[str]:
-    """What the clients of a method send to the server; empty for one of a plug-in."""
-    return [what for what in entry("method", method).get("uploads", "").split(", ") if what]
+    """What the clients of a method send to the server; empty for a plug-in's method."""
+    return [upload for upload in entry("method", method).get("uploads", "").split(", ") if upload]
 
 
 def kind_of_data(dataset: str) -> str:
-    """citations, products, ...; OTHER for a dataset that is not the package's."""
+    """citations, products, ...; OTHER for a dataset of a plug-in or user."""
     kind: str = entry("dataset", dataset).get("kind", OTHER)
     return kind
 
 
 def filters(board: Board, name: str) -> dict[str, list[str]]:
-    """The filters of an entry; it has several of a name where its clients upload several things."""
+    """Filter -> values of an entry; several if its clients upload several things."""
     method = board.method_of[name]
     return {
         "standing": [board.status(name)],

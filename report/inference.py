@@ -5,7 +5,7 @@ else the seed of each task (results then apply to these tasks only). Each differ
 and a verdict that agree (`statistics.Posterior`). Mean ranks order the methods but decide no verdict: whether two
 methods differ must not depend on the other methods (A. Benavoli, G. Corani, F. Mangili, JMLR 17, 2016).
 
-This module needs scores only, no other part of the benchmark: see `rank`.
+This module needs only scores, and no other part of the benchmark: see `rank`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from .statistics import (
 )
 
 FEDAVG, LOCAL = "fedavg", "local"
-BASELINES = (FEDAVG, LOCAL)  # every method is compared with these, if they are ranked
-MIN_DATASETS = 6  # with fewer, the signed-rank test could never reach 5%
+BASELINES = (FEDAVG, LOCAL)  # every method is compared with these if they are ranked
+MIN_DATASETS = 6  # with fewer, the signed-rank test cannot reach 5%
 UNKNOWN = Posterior(*[float("nan")] * 6)
 RULE = (
     f"If a board has at least {MIN_DATASETS} datasets of one metric, each dataset is one observation, and a result "
@@ -81,8 +81,8 @@ class Inference:
     """Comparisons between methods.
 
     by_dataset: scores, datasets x methods, of all metrics: for ranks. tasks: task -> scores, seeds x methods.
-    dataset_of: task -> dataset. averaged: the datasets of the main metric; other metrics are never averaged with it, so
-    only these datasets enter means and differences (None: all).
+    dataset_of: task -> dataset. candidates: baselines, used if they are among the methods. averaged: the datasets of
+    the main metric (None: all). Means and differences are over these only: metrics are never averaged together.
     """
 
     by_dataset: pd.DataFrame
@@ -108,7 +108,7 @@ class Inference:
 
     @cached_property
     def baselines(self) -> list[str]:
-        """The baselines that take part."""
+        """The candidates that are among the methods; empty for one method."""
         return [name for name in self.candidates if name in self.methods and len(self.methods) > 1]
 
     @cached_property
@@ -145,17 +145,17 @@ class Inference:
     def task_counts(self) -> dict[str, dict[str, tuple[int, int]]]:
         """For each baseline and method: tasks on which the method is significantly higher, and lower.
 
-        Paired t tests over the seeds of each task of any metric; Benjamini and Hochberg at 5% over all of them, where
-        the pair of the two baselines counts once, so that their counts mirror each other.
+        Paired t tests over the seeds of each task of any metric, with Benjamini and Hochberg's correction at 5% over
+        all tests. The pair of the two baselines is tested once, so the counts of the two are consistent.
         """
-        judged = [task for task in self.tasks.values() if len(task) >= MIN_SEEDS]
+        tested = [task for task in self.tasks.values() if len(task) >= MIN_SEEDS]
         pairs = dict.fromkeys(
             tuple(sorted((name, base))) for base in self.baselines for name in self.order if name != base
         )
-        differences = {pair: [paired_difference(task[pair[0]], task[pair[1]]) for task in judged] for pair in pairs}
-        raised = iter(benjamini_hochberg([gap.p for gaps in differences.values() for gap in gaps]))
+        differences = {pair: [paired_difference(task[pair[0]], task[pair[1]]) for task in tested] for pair in pairs}
+        adjusted = iter(benjamini_hochberg([gap.p for gaps in differences.values() for gap in gaps]))
         signs = {
-            pair: [np.sign(gap.mean) * (next(raised) <= ALPHA) for gap in gaps] for pair, gaps in differences.items()
+            pair: [np.sign(gap.mean) * (next(adjusted) <= ALPHA) for gap in gaps] for pair, gaps in differences.items()
         }
 
         def count(name: str, base: str) -> tuple[int, int]:
@@ -166,14 +166,14 @@ class Inference:
 
     @cached_property
     def groups(self) -> dict[str, str]:
-        """Letters of each method, by mean rank: methods that share a letter do not differ. Empty without a unit."""
+        """Method -> letters, by mean rank: methods that share a letter do not differ. Empty without a unit."""
         if self.unit == "none":
             return {}
         return letters(self.order, lambda first, second: self.difference(first, second).differs)
 
     @cached_property
     def leaders(self) -> list[str]:
-        """The methods that share a letter with the first, in order; empty without a unit."""
+        """The methods that share a letter with the first by mean rank; empty without a unit."""
         first = set(self.groups[self.order[0]]) if self.groups else set()
         return [name for name, group in self.groups.items() if first & set(group)]
 
@@ -216,7 +216,7 @@ class Inference:
 
     @cached_property
     def _weights(self) -> list[float]:
-        """Weight of each task of `_strata`: datasets weigh the same, and tasks of one dataset share its weight."""
+        """Weight of each task of `_strata`: datasets have equal weights, and tasks of one dataset share its weight."""
         datasets = pd.Series([self.dataset_of[task] for task in self._strata])
         sizes = datasets.map(datasets.value_counts())
         return list(1 / (sizes * datasets.nunique()))

@@ -1,4 +1,4 @@
-"""LEADERBOARD.md, the key findings, the self-reported results, and the block of a README that the report keeps."""
+"""LEADERBOARD.md, the key findings, the self-reported results, and the block of a README that the report writes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MEANING = {
 
 
 class Finding(NamedTuple):
-    """A sentence, the id of the table that it comes from, and the title of that table's board."""
+    """A sentence, the id of the table that it is taken from, and the title of the table's board."""
 
     text: str
     table: str
@@ -35,7 +35,7 @@ class Finding(NamedTuple):
 
 
 def key_findings(boards: Sequence[Ranking]) -> list[Finding]:
-    """The comparison with FedAvg, that of FedAvg with `local`, and traffic, from the first board that has them."""
+    """The comparison with FedAvg, of FedAvg with `local`, and of traffic; each from the first board that has it."""
     compared = next((findings for each in boards if (findings := _by_baselines(each))), [])
     return compared + next((findings for each in boards if (findings := _by_traffic(each))), [])
 
@@ -64,15 +64,10 @@ def _difference(posterior: Posterior) -> str:
 
 
 def _by_traffic(ranking: Ranking) -> list[Finding]:
-    told, suite = _cheap_methods(ranking), slug(ranking.board.suite)
-    return [Finding(told, f"overall:{suite}", ranking.board.title)] if told else []
-
-
-def _cheap_methods(ranking: Ranking) -> str:
-    """The first of the methods that send a tenth of FedAvg's bytes or less, but something."""
+    """Traffic of FedAvg, `local`, and the first method that sends at most CHEAP of FedAvg's bytes, but not nothing."""
     table, against = ranking.table if ranking.board.ranked else None, ranking.inference.against
     if table is None or FEDAVG not in against or ranking.inference.unit == "none":
-        return ""
+        return []
     traffic = {str(name): float(value) for name, value in table["traffic"].items()}
     usual = traffic[FEDAVG]
     cheap = table[(table["traffic"] > 0) & (table["traffic"] <= CHEAP * usual)]
@@ -82,10 +77,11 @@ def _cheap_methods(ranking: Ranking) -> str:
         share = data_size(sent) if sent else "nothing"
         gap = f"{points(posterior.mean)} points ({points(posterior.low)} to {points(posterior.high)})"
         parts.append(f"{plain(display(name))} sends {share} and differs from FedAvg by {gap}")
-    return f"Traffic: {'; '.join(parts)}." if parts[1:] else ""
+    text, suite = f"Traffic: {'; '.join(parts)}.", slug(ranking.board.suite)
+    return [Finding(text, f"overall:{suite}", ranking.board.title)] if parts[1:] else []
 
 
-README = ["Method", "Traffic", "Published"]  # and means and the difference from FedAvg
+README = ["Method", "Traffic", "Published"]  # columns, with means and the difference from FedAvg
 
 
 def leaderboard(
@@ -93,7 +89,7 @@ def leaderboard(
     environments: dict[str, dict[str, Any]],
     figures: dict[str, list[tuple[str, str]]],
 ) -> str:
-    """The whole file. `figures` gives, for each suite, (file name, caption) of the figures that it has."""
+    """LEADERBOARD.md. environments: by hash. figures: suite -> (file name, caption) of its figures."""
     named = [each for each in boards if is_board(each.board.suite)] or boards
     others = [each for each in boards if each not in named]
     known = {"boards": boards, "named": named, "others": others, "environments": environments, "figures": figures}
@@ -106,11 +102,8 @@ def anchor(title: str) -> str:
 
 
 def readme_block(boards: list[Ranking], leaderboard_link: str, top: int = 4) -> str:
-    """The body of the README block: the first `top` methods of the first board of the benchmark, the baselines, and
-    links to the other boards.
-
-    Without boards of the benchmark, of what there is (`quick` last).
-    """
+    """The body of the README block: the first `top` methods and the baselines of the first board, and a link to the
+    leaderboard. Boards of the benchmark are preferred, and `quick` is used if there is no other."""
     of_benchmark = [each for each in boards if is_board(each.board.suite)]
     boards = [each for each in boards if not each.board.is_sweep]
     shown = of_benchmark or [each for each in boards if each.board.suite != "quick"] or boards
@@ -120,7 +113,7 @@ def readme_block(boards: list[Ranking], leaderboard_link: str, top: int = 4) -> 
 
 
 def _head(top: int, ranking: Ranking) -> Table:
-    """The first lines of a ranking_table, and the baselines', in the columns that a README has room for."""
+    """The first lines of `ranking_table` and those of the baselines, in the columns for a README."""
     table, names = ranking_table(ranking), list(ranking.table.index)
     kept = [place for place, name in enumerate(names) if place < top or name in (FEDAVG, LOCAL)]
     shown = [title for title in table.titles if title in README or title.startswith(("Mean ", "Against FedAvg"))]
@@ -133,15 +126,15 @@ END = "<!-- leaderboard:end -->"
 
 
 def find_readme(results: Path) -> Path | None:
-    """The README beside the results folder, if it has the markers."""
+    """The README next to the results folder, if it has the markers."""
     path = results.resolve().parent / "README.md"
     return path if path.is_file() and BEGIN.encode() in path.read_bytes() else None
 
 
 def with_block(path: Path, body: str, begin_mark: str = BEGIN, end_mark: str = END) -> str:
-    """The text of the page at `path` with the lines of `body` between the markers.
+    """The text of the page at `path` with `body` between the markers.
 
-    Raises UserError for anything but one pair of them.
+    Raises UserError if the page cannot be read, or does not have exactly one pair of markers.
     """
     try:
         text = path.read_bytes().decode("utf-8")
@@ -156,8 +149,8 @@ def with_block(path: Path, body: str, begin_mark: str = BEGIN, end_mark: str = E
 
 REPORTED = ["suite", "dataset", "method", "submitter", "reported score", "our run", "reported - ours"]
 ABOUT_REPORTED = """\
-Rows that others have submitted, as they report them. They have no rank: a method ranks by the maintainers'
-own run of its code (`fglbench adopt`), whose score is beside it once there is one (percent; seeds in brackets).
+Results as their submitters report them. They have no rank: methods are ranked by runs of the maintainers
+(`fglbench adopt`). If there is such a run, its score is in the column "our run" (percent; seeds in brackets).
 """
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,20 +37,27 @@ def load_boards(results: Path) -> list[Board]:
         if len(rows):
             made_with = zip(rows["method"], rows["method_version"], rows["git_sha"], strict=True)
             rows["computed_with"] = [current_version(*each) for each in made_with]
-            readers = partial(_side_file, store.history, suite), partial(_side_file, store.embeddings, suite)
-            board = Board.build(suite, rows, *readers, verdicts)
-            boards.append(replace(board, sites=store.sites(), trials=_trials(results, board)))
+            board = Board.build(
+                suite,
+                rows,
+                histories=partial(_side_file, store.history, suite),
+                embeddings=partial(_side_file, store.embeddings, suite),
+                verdicts=verdicts,
+                sites=store.sites(),
+                trials=_trials(results, suite),
+            )
+            boards.append(board)
     if not boards:
         raise UserError(f"no result rows under {str(results)!r}; run `fglbench run` first or give --results DIR")
     return boards
 
 
-def _trials(results: Path, board: Board) -> pd.DataFrame:
-    """Return the trials that chose the settings of a tuned board; the suite `graph-tuned` has those of `graph`."""
-    store, suite = Store(results / APART), board.suite.removesuffix("-tuned")
-    if not entry("suite", board.suite).get("tuned") or suite not in store.suites():
+def _trials(results: Path, suite: str) -> pd.DataFrame:
+    """Return the trials that chose the settings of a tuned suite; those of `graph-tuned` are stored under `graph`."""
+    store, searched = Store(results / APART), suite.removesuffix("-tuned")
+    if not entry("suite", suite).get("tuned") or searched not in store.suites():
         return pd.DataFrame()
-    return frame(store.rows(suite, latest_only=True))
+    return frame(store.rows(searched, latest_only=True))
 
 
 def _side_file(read: Callable[[str, str], Any], suite: str, key: str) -> dict[str, Any] | None:

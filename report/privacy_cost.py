@@ -1,4 +1,4 @@
-"""What client-level privacy costs: the score by the epsilon that a run spent, beside the same method without it."""
+"""The cost of client-level privacy: score by epsilon, compared with the same method without privacy."""
 
 from __future__ import annotations
 
@@ -17,39 +17,41 @@ from .groups import display
 from .text import ABSENT, Cell, Column, Line, Table, finite, mean_std, plain, slug
 
 MIN_NOISES = 3  # amounts of noise that make a curve
-NOISE, CLIP = "dp_noise", "dp_clip"  # of the training configuration
+NOISE, CLIP = "dp_noise", "dp_clip"  # settings of the training configuration
 SETTINGS = (NOISE, CLIP, "dp_delta")
 PLACE = ["task", "entrant"]
 LEGEND = (
-    "Mean and standard deviation of the score over seeds, in percent, without privacy, under the clip alone, and with "
-    "growing noise (in units of what one client can add to the average); in brackets epsilon, the mean over seeds. "
+    "Mean and standard deviation of the score over seeds, in percent: without privacy, with clipping only, and with "
+    "increasing noise (in units of what one client can add to the average); in brackets epsilon, mean over seeds. "
     "Without noise nothing is private. `local` sends nothing."
 )
 
 
 @dataclass(frozen=True, eq=False)
 class PrivacyCost:
-    """The curves of a board; there are none on most boards."""
+    """The curves of a board; most boards have none."""
 
     board: Board
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        """Indexed `(task, entrant, clip, noise)`: score, std (over seeds) and epsilon. entry: its name without these
-        settings; clip: 0 for a run without any, epsilon: NaN without noise."""
+        """Indexed `(task, entrant, clip, noise)`: score, std (over seeds) and epsilon (NaN without noise).
+
+        The name of the entry has no privacy settings. clip: 0 without clipping.
+        """
         rows = self.board.scored
-        asked = [mapping(text) for text in rows["training"]]
-        kept = [{name: value for name, value in settings.items() if name not in SETTINGS} for settings in asked]
+        training = [mapping(text) for text in rows["training"]]
+        kept = [{name: value for name, value in settings.items() if name not in SETTINGS} for settings in training]
         rest = [json.dumps(settings, sort_keys=True) for settings in kept]
-        told = pd.DataFrame({
+        runs = pd.DataFrame({
             "task": rows["task_label"],
             "entrant": entrant_labels(rows.assign(training=rest), rows["task_label"]),
-            "clip": [_number(settings.get(CLIP)) for settings in asked],
-            "noise": [_number(settings.get(NOISE)) for settings in asked],
+            "clip": [_number(settings.get(CLIP)) for settings in training],
+            "noise": [_number(settings.get(NOISE)) for settings in training],
             "epsilon": pd.to_numeric(rows["dp_epsilon"]),
             "score": rows["score"],
         })  # fmt: skip
-        grouped = told.groupby([*PLACE, "clip", "noise"], sort=True)
+        grouped = runs.groupby([*PLACE, "clip", "noise"], sort=True)
         return pd.DataFrame({
             "score": grouped["score"].mean(),
             "std": grouped["score"].std(ddof=1).fillna(0.0),
@@ -58,7 +60,7 @@ class PrivacyCost:
 
     @cached_property
     def curves(self) -> dict[tuple[str, str, float], pd.DataFrame]:
-        """`(task, entrant, clip)` -> noise: score, std, epsilon, of at least MIN_NOISES amounts of noise."""
+        """`(task, entrant, clip)` -> score, std, epsilon by noise; with at least MIN_NOISES amounts of noise."""
         if self.board.scored["dp_epsilon"].isna().all():
             return {}
         lines = {}
@@ -66,17 +68,17 @@ class PrivacyCost:
             line = points[points["epsilon"] > 0].droplevel([*PLACE, "clip"])
             if len(line) >= MIN_NOISES:
                 lines[str(task), str(entrant), float(str(clip))] = line
-        return {place: lines[place] for place in sorted(lines, key=_in_order)}
+        return {place: lines[place] for place in sorted(lines, key=_natural_order)}
 
     @cached_property
     def shown(self) -> list[tuple[str, str, float]]:
-        """The curves, and for each of their tasks local training, under no clip."""
+        """The curves, and local training without clipping on each of their tasks."""
         tasks = {task for task, _, _ in self.curves}
-        alone = [(task, LOCAL, 0.0) for task in tasks if (task, LOCAL, 0.0, 0.0) in self.points.index]
-        return sorted({*self.curves, *alone}, key=_in_order)
+        local = [(task, LOCAL, 0.0) for task in tasks if (task, LOCAL, 0.0, 0.0) in self.points.index]
+        return sorted({*self.curves, *local}, key=_natural_order)
 
     def level(self, task: str, entrant: str, clip: float = 0.0) -> tuple[float, float]:
-        """Mean and deviation without noise, and without a clip or under it; NaN where that was not run."""
+        """Mean and deviation of the score without noise, at a clip (0: none); NaN if that was not run."""
         place = (task, entrant, clip, 0.0)
         if place not in self.points.index:
             return float("nan"), float("nan")
@@ -85,7 +87,7 @@ class PrivacyCost:
 
 
 def privacy_table(cost: PrivacyCost) -> Table:
-    """One line per task and method: not private, clipped, and under every amount of noise."""
+    """One line per task and method: not private, clipped only, and with every amount of noise."""
     noises = sorted({noise for line in cost.curves.values() for noise in line.index})
     several = len({clip for _, _, clip in cost.curves}) > 1
     columns = [
@@ -115,11 +117,11 @@ def _short(epsilon: float) -> str:
     return f"{epsilon:,.0f}" if epsilon >= 100 else f"{epsilon:.3g}"
 
 
-def _in_order(place: tuple[str, str, float]) -> tuple[list[str], tuple[str, str, float]]:
-    """Tasks by name, of 50 clients before those of 100."""
+def _natural_order(place: tuple[str, str, float]) -> tuple[list[str], tuple[str, str, float]]:
+    """Sort key: by name, with 50 clients before 100."""
     return re.sub(r"\d+", lambda digits: digits.group().zfill(6), place[0]).split(), place
 
 
 def _number(value: object) -> float:
-    """0 for a setting that a row has not."""
+    """The number; 0 for a missing setting."""
     return float(value) if isinstance(value, int | float) else 0.0

@@ -1,4 +1,4 @@
-"""Where the results of a board come from: protocol, code versions, machines, dates, training settings, missing runs."""
+"""The origin of a board's results: protocol, code versions, machines, dates, training settings, missing runs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,15 @@ from .board import Board
 from .groups import display, family
 from .text import ABSENT, Cell, Column, Line, Span, Table, count, finite, md, plain, slug, spans
 
-# What is said of an environment; its packages come second.
-MACHINE = {
+MACHINE = {  # fields of an environment; packages are shown after the first
     "python": "Python {}", "system": "{}", "cpu": "{}", "instructions": "{}", "cores": "{} cores",
     "memory_gib": "{} GiB", "threads": "threads a worker: {}", "preloaded": "preloaded: {}",
 }  # fmt: skip
-
-
-KINDS = {"node": "node classification", "graph": "graph clustering"}  # others are called what rows call them
+KINDS = {"node": "node classification", "graph": "graph clustering"}  # others keep their name
 
 
 def protocol(board: Board) -> list[str]:
-    """The protocol of a board in a few lines."""
+    """The protocol of a board as list items."""
     rows = board.rows
     seeds = spans(seed for seeds_of in board.expected.values() for seed in seeds_of) or "none"
     kinds = " and ".join(KINDS.get(task, task.replace("-", " ")) for task in sorted(rows["task"].unique())).capitalize()
@@ -60,7 +57,7 @@ def task_sentence(board: Board, task: str) -> str:
 
 
 def facts(board: Board, environments: dict[str, dict[str, Any]]) -> list[str]:
-    """Cautions, rows, dates, commits, submitters and machines, one list item a line."""
+    """Cautions, rows, dates, commits, submitters and machines as list items."""
     rows = board.rows
     parts = [f"- **Caution**: {line}" for line in cautions(board)]
     schemas = ", ".join(map(md, sorted(set(rows["schema_version"]))))
@@ -94,7 +91,7 @@ def _hashes(of_method: tuple[str, Iterable[str]]) -> Cell:
 
 
 def cautions(board: Board) -> list[str]:
-    """What makes rows of one board not quite comparable."""
+    """Reasons why rows of the board are not fully comparable."""
     rows, texts = board.rows, []
     for method, versions in board.scored.groupby("method", sort=True)["computed_with"].nunique().items():
         if versions > 1:
@@ -116,35 +113,35 @@ def describe(environment: dict[str, Any] | None) -> str:
         return "no description found"
     packages = environment.get("packages")
     packages = packages if isinstance(packages, dict) else {}
-    told = [(words, environment.get(name)) for name, words in MACHINE.items()]
-    told[1:1] = [(f"{name} {{}}", packages.get(name)) for name in ("fglbench", "torch", "dgl", "numpy")]
-    return md(", ".join(words.format(value) for words, value in told if value), 400)
+    parts = [(words, environment.get(name)) for name, words in MACHINE.items()]
+    parts[1:1] = [(f"{name} {{}}", packages.get(name)) for name in ("fglbench", "torch", "dgl", "numpy")]
+    return md(", ".join(words.format(value) for words, value in parts if value), 400)
 
 
 def _values(rows: pd.DataFrame, column: str) -> str:
-    """The values of a column with their parameters where these are one and the same."""
+    """The values of a column, with their parameters if all rows of a value have the same."""
     texts = []
-    for value, having in rows.groupby(column, sort=True):
-        params = having[f"{column}_params"].unique()
+    for value, of_value in rows.groupby(column, sort=True):
+        params = of_value[f"{column}_params"].unique()
         texts.append(_named(value, params[0]) if len(params) == 1 else f"{md(value)} (parameters vary)")
     return ", ".join(texts)
 
 
 def _backbones(rows: pd.DataFrame) -> str:
-    """The usual backbone, and others with the methods that have them; all backbones if they are part of the tasks."""
+    """The usual backbone, and others with their methods; all backbones if one method has several."""
     usual = rows["backbone"].mode()[0]
     unusual = rows[rows["backbone"] != usual]
     if not set(rows.loc[rows["backbone"] == usual, "method"]).isdisjoint(unusual["method"]):
         return _values(rows, "backbone")
-    told = [
+    others = [
         f"{md(name)} for {', '.join(plain(display(method)) for method in sorted(methods))}"
         for name, methods in unusual.groupby("backbone")["method"].unique().items()
     ]
-    return "; ".join([_values(rows[rows["backbone"] == usual], "backbone"), *told])
+    return "; ".join([_values(rows[rows["backbone"] == usual], "backbone"), *others])
 
 
 def _entrants(board: Board) -> str:
-    """How many methods are ranked, are references, and lack runs."""
+    """The numbers of ranked methods, complete references, and methods with missing runs."""
     if not board.ranked:
         return count(len(board.entrants), "method")
     references = len(board.references.intersection(board.complete))
@@ -158,11 +155,11 @@ def _named(name: object, params: object) -> str:
 
 def _params(text: object) -> str:
     settings = parse(text)
-    return md(text) if settings is None else _told(settings)
+    return md(text) if settings is None else _settings(settings)
 
 
-def _told(protocol: dict[str, Any]) -> str:
-    return md(", ".join(f"{key}={value}" for key, value in sorted(protocol.items()) if value is not None), 300)
+def _settings(settings: dict[str, Any]) -> str:
+    return md(", ".join(f"{key}={value}" for key, value in sorted(settings.items()) if value is not None), 300)
 
 
 def _training(rows: pd.DataFrame) -> str:
@@ -172,7 +169,7 @@ def _training(rows: pd.DataFrame) -> str:
     objects = [mapping(kind) for kind in kinds]
     values = {key: [settings.get(key) for settings in objects] for key in sorted(set().union(*objects))}
     varying = [key for key, values_of in values.items() if len(set(map(repr, values_of))) > 1]
-    shared = _told({key: values_of[0] for key, values_of in values.items() if key not in varying})
+    shared = _settings({key: values_of[0] for key, values_of in values.items() if key not in varying})
     return shared + f" (varies: {md(', '.join(varying))})" if varying else shared
 
 
@@ -182,12 +179,12 @@ def _clients(rows: pd.DataFrame) -> str:
 
 
 def _code(text: object) -> str:
-    """A short hash for a code span, in which backslashes do not escape."""
+    """A short hash that is safe in a code span, where backslashes do not escape."""
     return "".join(c for c in str(text)[:12] if c.isalnum() or c in "-_. ")
 
 
 def missing(board: Board, entrant: str) -> list[str]:
-    """What an entry lacks, one line per task: the seeds and why."""
+    """The missing runs of an entry, one line per task: seeds and reasons."""
     rows = board.rows[board.rows["entrant"] == entrant]
     lines = []
     for task in board.tasks:
@@ -207,19 +204,19 @@ def missing(board: Board, entrant: str) -> list[str]:
 def reasons(rows: pd.DataFrame) -> list[str]:
     """Why rows have no score: 'failed (seed 1, 3): division by zero'."""
     texts = []
-    for (status, error), alike in rows.groupby(["status", "error"], sort=True):
+    for (status, error), of_reason in rows.groupby(["status", "error"], sort=True):
         word = "no score" if status == "ok" else status
-        seeds = f" (seed {spans(alike['seed'])})" if status != "skipped" else ""
+        seeds = f" (seed {spans(of_reason['seed'])})" if status != "skipped" else ""
         texts.append(f"{word}{seeds}: {plain(error, 160)}" if error else f"{word}{seeds}")
     return texts
 
 
 def failed_runs(rows: pd.DataFrame) -> list[str]:
-    """The failed and skipped cells of a task, one line per entry and reason."""
+    """The failed and skipped runs of a task, one line per entry and reason."""
     bad = rows[rows["status"] != "ok"]
     return [
-        f"{plain(name)}: {status} (seed {spans(alike['seed'])})" + (f": {plain(error)}" if error else "")
-        for (name, status, error), alike in bad.groupby(["entrant", "status", "error"], sort=True)
+        f"{plain(name)}: {status} (seed {spans(of_reason['seed'])})" + (f": {plain(error)}" if error else "")
+        for (name, status, error), of_reason in bad.groupby(["entrant", "status", "error"], sort=True)
     ]
 
 
@@ -230,14 +227,14 @@ def tasks_without_score(board: Board) -> list[str]:
 
 
 def scored_as(rows: pd.DataFrame) -> str:
-    """What the score of a task is, with the methods where it is not one thing for all. Plain text."""
+    """The score metric of a task, as plain text; if there are several, with their methods."""
     kinds = rows[rows["status"] == "ok"].groupby("score_metric", sort=True)["entrant"].unique()
     names = [f" for {', '.join(map(plain, sorted(entrants)))}" if len(kinds) > 1 else "" for entrants in kinds]
     return f"Score: {'; '.join(plain(kind) + who for kind, who in zip(kinds.index, names, strict=True))}."
 
 
 def training_settings(board: Board) -> Table:
-    """One line per entry with a score, references and those over the budget included."""
+    """One line per entry with a score: tuning, rounds, steps, network. References are included."""
     usual = _usual(board.scored)
     rows = {str(name): scored for name, scored in board.scored.groupby("entrant", sort=True)}
     columns = [
@@ -245,7 +242,7 @@ def training_settings(board: Board) -> Table:
         Column("Family", lambda name: Cell(family(board.method_of[name]), family(board.method_of[name])),
                     "text"),
         Column("Settings", lambda name: Cell(tuning_text(rows[name], board.over_budget.get(name, ""))), "text"),
-        Column("Rounds", lambda name: _whole(rows[name]["rounds"])),
+        Column("Rounds", lambda name: _median(rows[name]["rounds"])),
         Column("Optimiser steps", lambda name: _steps(rows[name])),
         Column("Still rising", lambda name: _rising(rows[name])),
         Column("Network", lambda name: Cell(network(rows[name], usual)), "text"),
@@ -261,12 +258,12 @@ def tuning_text(rows: pd.DataFrame, excess: str = "") -> str:
     """Return 'tuned, 12 trials', or 'untuned' if no row names a study; and the budget that was exceeded, if any."""
     tuned = [mapping(text) for text in rows["tuning"] if text]
     trials = sorted({int(study["trials"]) for study in tuned if isinstance(study.get("trials"), int)})
-    told = f"tuned, {' or '.join(map(str, trials)) or 'unknown number of'} trials" if tuned else "untuned"
-    return f"{told}; over budget: {plain(excess)}" if excess else told
+    text = f"tuned, {' or '.join(map(str, trials)) or 'unknown number of'} trials" if tuned else "untuned"
+    return f"{text}; over budget: {plain(excess)}" if excess else text
 
 
 def network(rows: pd.DataFrame, usual: dict[str, str]) -> str:
-    """The backbone that ran, with the parameters in which it differs from what most rows of the board have."""
+    """The backbones of the rows, with the parameters that differ from the usual value of the board."""
     networks: dict[str, None] = {}
     for backbone, params in sorted(set(zip(rows["backbone"], rows["backbone_params"], strict=True))):
         settings = {key: json.dumps(value) for key, value in mapping(params).items()}
@@ -276,7 +273,7 @@ def network(rows: pd.DataFrame, usual: dict[str, str]) -> str:
 
 
 def _usual(rows: pd.DataFrame) -> dict[str, str]:
-    """The commonest value of each backbone parameter, counted over methods."""
+    """The most common value of each backbone parameter, counted over methods."""
     votes: dict[str, Counter[str]] = {}
     for text in rows.drop_duplicates(["method", "backbone_params"])["backbone_params"]:
         for key, value in mapping(text).items():
@@ -284,14 +281,14 @@ def _usual(rows: pd.DataFrame) -> dict[str, str]:
     return {key: counter.most_common(1)[0][0] for key, counter in votes.items()}
 
 
-def _whole(values: pd.Series) -> Cell:
-    middle = pd.to_numeric(values).dropna().median()  # pandas 2 warns of a column without a number
-    return Cell(f"{middle:.0f}", float(middle)) if finite(middle) else Cell(ABSENT)
+def _median(values: pd.Series) -> Cell:
+    median = pd.to_numeric(values).dropna().median()  # pandas 2 warns of a column without a number
+    return Cell(f"{median:.0f}", float(median)) if finite(median) else Cell(ABSENT)
 
 
 def _steps(rows: pd.DataFrame) -> Cell:
-    """The median, and how many times what plain FedAvg takes in the same cell."""
-    cell = _whole(rows["optimiser_steps"])
+    """The median, and its ratio to the steps of plain FedAvg in the same cell."""
+    cell = _median(rows["optimiser_steps"])
     share = (pd.to_numeric(rows["optimiser_steps"]) / pd.to_numeric(rows["budget_steps"])).dropna().median()
     return Cell(f"{cell.text} ({share:.1f}x)", cell.value) if finite(share) else cell
 

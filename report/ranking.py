@@ -18,9 +18,11 @@ from .robustness import Robustness
 from .statistics import DECIMALS, indistinguishable, ranks
 from .text import Cell, Column, Line, Table, number, number_cell, plain, slug
 
+LEARNS_NOTHING = ("majority", "one-cluster", "label-counts")  # references that no method should be below
+
 
 def setting_loss(trials: pd.DataFrame, datasets: list[str]) -> dict[str, float]:
-    """Method -> its loss, a fraction, for the methods that have trials on all of `datasets`.
+    """Method -> loss of a median setting, a fraction, for the methods with trials on all of `datasets`.
 
     trials: rows with method, dataset, training (JSON), status and val.
     """
@@ -37,7 +39,7 @@ def setting_loss(trials: pd.DataFrame, datasets: list[str]) -> dict[str, float]:
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """The ranking of a board, and the analyses that the report shows with it (computed on first use)."""
+    """The ranking of a board, and its analyses, computed on first use."""
 
     board: Board
 
@@ -51,8 +53,14 @@ class Ranking:
 
     @cached_property
     def plain(self) -> Ranking:
-        """The ranking of the tasks without corruptions, which are all tasks of most boards."""
+        """The ranking of the plain tasks, see `Board.plain`."""
         return self if self.board.plain is self.board else Ranking(self.board.plain)
+
+    @cached_property
+    def floors(self) -> dict[str, float]:
+        """Task -> the highest mean score of a reference that learns nothing; without tasks that have none."""
+        names = [name for name, method in self.board.method_of.items() if method in LEARNS_NOTHING]
+        return {str(task): float(score) for task, score in self.board.scores[names].max(axis=1).dropna().items()}
 
     @cached_property
     def robustness(self) -> Robustness:
@@ -64,7 +72,7 @@ class Ranking:
 
     @cached_property
     def inference(self) -> Inference:
-        """The comparisons by score; means and differences are over the datasets of the main metric."""
+        """The comparisons by score. Means and differences are over the datasets of the main metric."""
         board = self.board
         seeds = {task: board.seeds_of(task)[board.ranked] for task in board.tasks}
         datasets = {task: board.task_row(task)["dataset"] for task in seeds}
@@ -72,7 +80,7 @@ class Ranking:
 
     @cached_property
     def macro_f1(self) -> Inference | None:
-        """The same comparisons by macro-F1, over all datasets; None if a run of a ranked entry has none."""
+        """The comparisons by macro-F1 over all datasets; None if a run of a ranked entry has no macro-F1."""
         board = self.board
         rows = board.scored[board.scored["entrant"].isin(board.ranked)]
         if not board.ranked or rows["macro_f1"].isna().any():
@@ -88,9 +96,8 @@ class Ranking:
     def table(self) -> pd.DataFrame:
         """Ranked entries by mean rank: group, mean_rank, low, high, score, wins, other, traffic, seconds.
 
-        group: letters, empty without comparisons. score: mean over the datasets of the main metric, other: mean over
-        the others, if they have one metric. traffic and seconds are medians over tasks of the mean over seeds; seconds
-        are of the board's clock.
+        group: letters, empty without comparisons. score: mean over the datasets of the main metric. other: mean over
+        the datasets of the second metric. traffic, seconds (of the board's clock): mean over seeds, median over tasks.
         """
         table = self.inference.table.copy()
         table["other"] = self.board.by_dataset.loc[self.board.datasets_of(self.other_metric)].mean()
@@ -99,8 +106,8 @@ class Ranking:
 
     @cached_property
     def unseen(self) -> pd.DataFrame:
-        """Entries x `UNSEEN`, `ADAPTED`: the columns of `Board.unseen`, mean over the datasets of the main metric; NaN
-        where a task has none."""
+        """Entries x `UNSEEN`, `ADAPTED`: mean of `Board.unseen` over the datasets of the main metric; NaN if a task
+        has none."""
         board = self.board
         if board.unseen.empty:
             return pd.DataFrame()
@@ -111,18 +118,18 @@ class Ranking:
 
     @cached_property
     def setting_loss(self) -> dict[str, float]:
-        """What a median setting loses, by method; empty without trials."""
+        """Method -> loss of a median setting, a fraction; empty without trials."""
         return setting_loss(self.board.trials, list(self.board.by_dataset.index))
 
     @property
     def other_metric(self) -> str:
-        """The second metric of the board; empty if it has one, or more than two."""
+        """The second metric of the board; empty unless the board has two metrics."""
         others = {*self.board.metrics.values()} - {self.board.metric}
         return others.pop() if len(others) == 1 else ""
 
     @cached_property
     def references(self) -> pd.DataFrame:
-        """Complete entries that are never ranked: score, other, traffic, seconds as in `table`."""
+        """The complete references: score, other, traffic, seconds as in `table`."""
         board = self.board
         names = [name for name in board.complete if name in board.references]
         scores = board.averaged(board.scores[names])
@@ -132,7 +139,7 @@ class Ranking:
         return table
 
     def figures(self, entrant: str) -> dict[str, float]:
-        """The line of `table` or `references` for an entry; empty if it is in neither."""
+        """The line of `table` or `references` for an entry; empty if the entry is in neither."""
         table = self.table if entrant in self.board.ranked else self.references
         figures = table.drop(columns="group", errors="ignore")
         return {str(k): float(v) for k, v in figures.loc[entrant].items()} if entrant in table.index else {}
@@ -148,7 +155,7 @@ class Ranking:
 
     @cached_property
     def order(self) -> list[str]:
-        """All entries: the ranked, then the incomplete, then references."""
+        """All entries: ranked by mean rank, then incomplete, then references."""
         ranked = list(self.table.index) if self.board.ranked else []
         rest = [name for name in self.board.entrants if name not in ranked]
         return ranked + sorted(rest, key=lambda name: (name in self.board.references, name))
@@ -161,14 +168,14 @@ class Ranking:
 
     @cached_property
     def leaders(self) -> dict[str, tuple[frozenset[str], frozenset[str]]]:
-        """For each task: entries with the best mean, and entries not significantly different from the best.
+        """For each task: entries with the best mean, and entries that do not differ significantly from the best.
 
-        Only ranked or incomplete entries that have every seed of the task take part.
+        References are left out, and entries without a score for every seed of the task.
         """
         leaders = {}
         full = self.board.full.to_dict("index")
         for task in self.board.tasks:
-            names = [str(n) for n, whole in full[task].items() if whole and n not in self.board.references]
+            names = [str(n) for n, every_seed in full[task].items() if every_seed and n not in self.board.references]
             means = self.board.scores.loc[task, names].round(DECIMALS)
             best = list(means.index[means == means.max()])
             equal = indistinguishable(self.board.seeds_of(task)[names], best[0]) if best else set()
@@ -178,22 +185,19 @@ class Ranking:
 
 LAST = "Last round"
 MEASURES = {"Selected round": "score", LAST: "", "Macro-F1": "macro_f1", "Own model": "personal_on_local"}
-MIN_METHODS = 3  # methods: fewer have no order to speak of
+MIN_METHODS = 3  # fewer methods are not ordered
 
 
 @dataclass(frozen=True, eq=False)
 class AlternativeRankings:
-    """Other ways to score the same runs, the order of the methods under each, and how far these rankings agree.
-
-    order: the ranked entries as the board has them.
-    """
+    """Rankings of the same runs by other measures, and their agreement. order: the ranked entries by mean rank."""
 
     board: Board
     order: list[str]
 
     @cached_property
     def mean_ranks(self) -> pd.DataFrame:
-        """Ranked entries x measures: mean rank over datasets among those that have the measure on every task."""
+        """Ranked entries x measures: mean rank over datasets, among the entries with the measure on every task."""
         by_measure = {}
         for name, column in MEASURES.items():
             grid = self._last if name == LAST else self.board.grid(column)
@@ -204,12 +208,12 @@ class AlternativeRankings:
 
     @cached_property
     def agreement(self) -> pd.DataFrame:
-        """Kendall's tau of every two measures over the entries that have both."""
+        """Measures x measures: Kendall's tau over the entries with both measures."""
         return self.mean_ranks.corr("kendall", min_periods=MIN_METHODS)
 
     @property
     def _last(self) -> pd.DataFrame:
-        """Tasks x entries: the score at the last round that was run, mean over seeds; only of whole curves."""
+        """Tasks x entries: score at the last round, mean over seeds; NaN if a seed has no stored history."""
         curves = self.board.score_curves.sort_values("round", kind="stable")
         ends = curves.groupby(["task_label", "entrant", "seed"])["value"].last()
         grouped = ends.groupby(level=["task_label", "entrant"])
@@ -218,11 +222,10 @@ class AlternativeRankings:
         return grid.where(counts.eq(expected.reindex(grid.index), axis=0))
 
     def mean_rank_table(self) -> Table:
-        """The mean rank of each method under every measure."""
+        """The mean rank of each method by every measure."""
         table = self.mean_ranks
         columns = [Column("Method", lambda name: Cell(plain(display(name)), name), "method")]
-        for measure in table.columns:
-            columns.append(Column(measure, _from(table[measure]), best=True))
+        columns += [Column(measure, _numbers(table[measure]), best=True) for measure in table.columns]
         lines = [Line([column.cell(name) for column in columns], name, self.board.method_of[name], "ranked")
                  for name in table.index]  # fmt: skip
         return Table(f"orders:{slug(self.board.suite)}", f"Mean ranks on board {self.board.suite}", columns, lines)
@@ -231,12 +234,12 @@ class AlternativeRankings:
         """Kendall's tau between the measures."""
         table = self.agreement
         columns = [Column("Kendall's tau", lambda name: Cell(name, name), "text")]
-        columns += [Column(measure, _from(table[measure])) for measure in table.columns]
+        columns += [Column(measure, _numbers(table[measure])) for measure in table.columns]
         lines = [Line([column.cell(name) for column in columns]) for name in table.index]
         return Table(
             f"taus:{slug(self.board.suite)}", f"Agreement of orders on board {self.board.suite}", columns, lines
         )
 
 
-def _from(values: pd.Series) -> Callable[[str], Cell]:
+def _numbers(values: pd.Series) -> Callable[[str], Cell]:
     return lambda name: number_cell(values[name], number)

@@ -1,9 +1,9 @@
-"""How scores fall: curves of score against the strength of each stress condition, or along a setting of the task that
-a board varies (the number of clients, label skew, homophily), and the area under them.
+"""Curves of score against the strength of a stress condition, or against a setting of the task that a board varies
+(number of clients, label skew, homophily), and the areas under them.
 
-The area under a curve is taken by the trapezoidal rule between its ends, of a condition strength 0, the plain task, and
-the greatest strength, and divided by this width: a mean score, in which no point counts twice for lying near another.
-Along numbers of clients and alpha the width is that of their logarithms.
+The area is computed by the trapezoidal rule, from strength 0 (the plain task) to the greatest strength, or over the
+range of the setting. It is divided by the width of this range: a mean score that does not depend on the spacing of the
+points. Numbers of clients and alpha are on a logarithmic scale.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from .display_names import task_labels
 from .sweeps import AXES, along, axis
 from .text import csv_text
 
-MIN_STRENGTHS = 3  # strengths that make a curve, 0 included
+MIN_STRENGTHS = 3  # strengths of a curve, including 0
 POINT = ["task", "condition", "strength", "entrant", "seed"]
 
 
 @dataclass(frozen=True, eq=False)
 class Robustness:
-    """The curves of a board; there are none on most boards."""
+    """The curves of a board; most boards have none."""
 
     board: Board
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        """One line per run on a curve: `POINT` and score. condition: or the axis of the task, whose value is then
-        `strength`. task: its label without them."""
+        """One line per run on a curve: `POINT` and score. condition: a stress condition, or the axis whose value is
+        `strength`. task: the label without it."""
         frames = [self._conditions, *(self._along(name) for name in AXES)]
         points = pd.concat([frame for frame in frames if len(frame)] or frames[:1])
         return points.sort_values(POINT, ignore_index=True)
@@ -44,42 +44,41 @@ class Robustness:
 
     @cached_property
     def _conditions(self) -> pd.DataFrame:
-        """The runs under at most one condition. A plain run is strength 0 of all conditions that its task is tried
-        under."""
+        """The runs under at most one condition. A plain run is strength 0 of every condition of its task."""
         rows = self.board.scored
         if (rows["conditions"] == "{}").all():
             return pd.DataFrame(columns=[*POINT, "score"])
         tasks = task_labels(rows.assign(conditions="{}"))
         places = rows.assign(task=tasks)[["task", "entrant", "seed", "score", "conditions"]].to_dict("records")
         runs = [(place, mapping(place.pop("conditions"))) for place in places]
-        hard = [
+        stressed = [
             {**place, "condition": name, "strength": strength(name, value)}
-            for place, imposed in runs
-            if len(imposed) == 1
-            for name, value in imposed.items()
+            for place, conditions in runs
+            if len(conditions) == 1
+            for name, value in conditions.items()
         ]
-        tried = sorted({(str(place["task"]), str(place["condition"])) for place in hard})
+        tried = sorted({(str(place["task"]), str(place["condition"])) for place in stressed})
         plain = [
             {**place, "condition": name, "strength": 0.0}
-            for place, imposed in runs
-            if not imposed
+            for place, conditions in runs
+            if not conditions
             for task, name in tried
             if task == place["task"]
         ]
-        return pd.DataFrame(plain + hard, columns=[*POINT, "score"])
+        return pd.DataFrame(plain + stressed, columns=[*POINT, "score"])
 
     @cached_property
     def curves(self) -> dict[tuple[str, str], pd.DataFrame]:
-        """(task, condition) -> scores, `(entrant, seed)` x strengths: of entries with all seeds at all strengths."""
+        """(task, condition) -> scores, `(entrant, seed)` x strengths, of entries with all seeds at all strengths."""
         grids = {}
         for (task, condition), points in self.points.groupby(["task", "condition"], sort=True):
             grid = points.pivot_table(index=["entrant", "seed"], columns="strength", values="score", aggfunc="last")
-            whole = grid.dropna()
+            complete = grid.dropna()
             seeds = grid.index.get_level_values("seed").nunique()
-            counts = whole.groupby(level="entrant").size()
-            kept = whole[whole.index.get_level_values("entrant").isin(counts.index[counts == seeds])]
-            begins = condition in AXES or 0.0 in kept.columns
-            if len(kept) and begins and len(kept.columns) >= MIN_STRENGTHS:
+            counts = complete.groupby(level="entrant").size()
+            kept = complete[complete.index.get_level_values("entrant").isin(counts.index[counts == seeds])]
+            has_start = condition in AXES or 0.0 in kept.columns
+            if len(kept) and has_start and len(kept.columns) >= MIN_STRENGTHS:
                 grids[str(task), str(condition)] = kept
         return grids
 
@@ -89,40 +88,37 @@ class Robustness:
 
     @cached_property
     def areas(self) -> pd.DataFrame:
-        """`(entrant, seed)` x (task, condition): the area under each curve; entries that have all of them."""
+        """`(entrant, seed)` x (task, condition): the area under each curve, of entries with all curves."""
         by_place = {place: area(grid, axis(place[1]).ratios) for place, grid in self.curves.items()}
         return pd.DataFrame(by_place).dropna() if by_place else pd.DataFrame()
 
     @cached_property
     def plain(self) -> pd.DataFrame:
-        """`(entrant, seed)` x (task, condition): the score at strength 0, or at the mild end of an axis."""
+        """`(entrant, seed)` x (task, condition): the score at strength 0, or at the mildest value of an axis."""
         scores = {place: grid[axis(place[1]).mildest(grid.columns)] for place, grid in self.curves.items()}
         return pd.DataFrame(scores).reindex(self.areas.index)
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """Entries by area: area, std (over seeds, of the mean over tasks and conditions), plain, and for each
-        condition its area and "CONDITION loss", plain less area, both means over tasks and seeds."""
+        """Entries by area: area and std (over seeds) of the mean over tasks and conditions, plain, and for each
+        condition its area and "CONDITION loss", plain minus area, both means over tasks and seeds."""
         if self.areas.empty:
             return pd.DataFrame(columns=["area", "std", "plain"])
         table = pd.DataFrame(index=self.areas.index.get_level_values("entrant").unique())
-        weighed = pd.DataFrame({name: self._of(self.areas, name) for name in self.conditions}).mean(axis=1)
-        table["area"] = weighed.groupby(level="entrant").mean()
-        table["std"] = weighed.groupby(level="entrant").std(ddof=1)
-        table["plain"] = _mean(self.plain.mean(axis=1))
+        by_condition = pd.DataFrame({name: _over_tasks(self.areas, name) for name in self.conditions})
+        means = by_condition.mean(axis=1).groupby(level="entrant")
+        table["area"] = means.mean()
+        table["std"] = means.std(ddof=1)
+        table["plain"] = _over_seeds(self.plain.mean(axis=1))
         for name in self.conditions:
-            table[name] = _mean(self._of(self.areas, name))
-            table[f"{name} loss"] = _mean(self._of(self.plain, name)) - table[name]
+            table[name] = _over_seeds(by_condition[name])
+            table[f"{name} loss"] = _over_seeds(_over_tasks(self.plain, name)) - table[name]
         return table.sort_values("area", ascending=False, kind="stable")
-
-    def _of(self, values: pd.DataFrame, condition: str) -> pd.Series:
-        """`(entrant, seed)`: the mean over the tasks of a condition."""
-        return pd.DataFrame(values.xs(condition, axis=1, level=1)).mean(axis=1)
 
 
 def area(grid: pd.DataFrame, ratios: bool = False) -> pd.Series:
-    """The area under each line of anything x strengths (columns, increasing; ratios: their logarithms), divided by the
-    width."""
+    """The area under each line of a grid (lines, strengths), divided by the width; strengths are the columns, in
+    increasing order. ratios: take the logarithms of strengths."""
     strengths = grid.columns.to_numpy(dtype=float)
     strengths = np.log(strengths) if ratios else strengths
     scores = grid.to_numpy(dtype=float)
@@ -130,12 +126,18 @@ def area(grid: pd.DataFrame, ratios: bool = False) -> pd.Series:
     return pd.Series(under.sum(axis=1) / (strengths[-1] - strengths[0]), index=grid.index)
 
 
-def _mean(values: pd.Series) -> pd.Series:
+def _over_tasks(values: pd.DataFrame, condition: str) -> pd.Series:
+    """Mean over the tasks of a condition, by `(entrant, seed)`."""
+    return pd.DataFrame(values.xs(condition, axis=1, level=1)).mean(axis=1)
+
+
+def _over_seeds(values: pd.Series) -> pd.Series:
+    """Mean over seeds, by entry."""
     return values.groupby(level="entrant").mean()
 
 
 def curves_csv(robustness: Robustness) -> str:
-    """The points of all curves: mean and deviation over seeds as fractions, six significant digits."""
+    """The points of all curves as CSV: mean and deviation over seeds as fractions, six significant digits."""
     runs = robustness.points
     grouped = runs.groupby(["task", "condition", "strength", "entrant"], sort=True)["score"]
     frame = grouped.agg(["mean", "std", "size"]).reset_index()

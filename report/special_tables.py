@@ -1,4 +1,4 @@
-"""Tables that some boards have: comparisons of methods, areas under stress conditions, sites of a user's own data."""
+"""Tables of some boards only: comparisons of methods, scores of clients, areas under curves, sites of own data."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from ..metrics import FALLING, sign
-from .board import LOCAL, Board
-from .groups import display
+from .board import LOCAL, Board, over_seeds
+from .groups import display, kind_of_data
 from .ranking import Ranking
-from .statistics import Posterior, performance_profile, win_rates
+from .statistics import Posterior, performance_profile, ranks, win_rates
 from .sweeps import AXES
 from .tables import METHOD, Entrant, difference_cell, lines_of, order
 from .text import (
@@ -21,6 +21,7 @@ from .text import (
     Column,
     Line,
     Table,
+    count,
     finite,
     mean_std,
     number,
@@ -33,7 +34,8 @@ from .text import (
     unit,
 )
 
-WITHIN = (0.01, 0.02, 0.05)  # of the best: columns of the performance profile
+WITHIN = (0.01, 0.02, 0.05)  # gaps to the best: columns of the performance profile
+NATURAL = ("own", "source")  # partitions whose clients come with the data
 
 LEGENDS = {
     "Macro-F1 and clients": "Macro-F1: mean over all datasets of the board. Worst client: the lowest score of a "
@@ -50,11 +52,39 @@ LEGENDS = {
 }
 
 
+def client_summary(board: Board) -> pd.DataFrame:
+    """Indexed `(task, entrant)`: `worst`, the lowest score of a client, and `spread`, the standard deviation over
+    clients, means over seeds; NaN if a seed has fewer than two clients with a score."""
+    runs = [board.client_scores(str(key)) for key in board.scored["key"]]
+    worst = [scores.min() if len(scores) > 1 else np.nan for scores in runs]
+    spread = [scores.std(ddof=1) if len(scores) > 1 else np.nan for scores in runs]
+    return over_seeds(board.scored, worst=worst, spread=spread)
+
+
+def client_gains(board: Board) -> pd.DataFrame:
+    """Indexed `(task, entrant)`: gains of clients over local training with the same seed, means over seeds.
+
+    `gaining`: share of clients with a higher score. `least`: the lowest gain of a client. NaN for local training
+    itself, and if a seed has no scores of the same clients.
+    """
+    local = board.scored[board.scored["method"] == LOCAL].drop_duplicates(["task_label", "seed"])
+    key_of = local.set_index(["task_label", "seed"])["key"].to_dict()
+    gaining, least = [], []
+    for row in board.scored[["task_label", "method", "seed", "key"]].itertuples(index=False):
+        base = board.per_client(str(key_of.get((row.task_label, row.seed), "")))
+        scores = board.per_client(str(row.key))
+        gain = scores - base if scores.shape == base.shape and row.method != LOCAL else np.empty(0)
+        gain = gain[np.isfinite(gain)]
+        gaining.append(float((gain > 0).mean()) if len(gain) else np.nan)
+        least.append(float(gain.min()) if len(gain) else np.nan)
+    return over_seeds(board.scored, gaining=gaining, least=least)
+
+
 def clients_table(ranking: Ranking) -> Table | None:
-    """Macro-F1, its differences from the baselines, the worst client and the spread between clients; where clients come
-    with the data, also their gains over local training. Without macro-F1, as of regression, the rest; None without."""
+    """Macro-F1 and its differences from the baselines; the worst client and the spread between clients; if the clients
+    come with the data, also their gains over local training. None if none of these is known."""
     board, inference = ranking.board, ranking.macro_f1
-    clients = board.client_summary.loc[lambda table: table.index.get_level_values("entrant").isin(board.ranked)]
+    clients = client_summary(board).loc[lambda table: table.index.get_level_values("entrant").isin(board.ranked)]
     wide = {name: clients[name].unstack("entrant").reindex(board.tasks) for name in ("worst", "spread")}
     main = board.datasets_of(board.metric)
     columns = [METHOD]
@@ -69,8 +99,8 @@ def clients_table(ranking: Ranking) -> Table | None:
             Column(worst, _of(means["worst"], score_text), falling=True, best=True),
             Column("Spread between clients, points", _of(means["spread"], percent), best=True),
         ]
-    gains = board.client_gains
-    if board.natural and not gains["gaining"].isna().all():
+    gains = client_gains(board)
+    if board.scored["partition"].isin(NATURAL).all() and not gains["gaining"].isna().all():
         means = {name: board.averaged(gains[name].unstack("entrant").reindex(board.tasks)) for name in map(str, gains)}
         means = {name: grid.loc[main].mean(skipna=False) for name, grid in means.items()}
         columns += [
@@ -81,7 +111,7 @@ def clients_table(ranking: Ranking) -> Table | None:
 
 
 def verdicts_table(ranking: Ranking) -> Table | None:
-    """Probabilities of the verdicts, interval for a new dataset, tasks won and lost; None without comparisons."""
+    """Probabilities of the verdicts, interval for a new dataset, tasks higher and lower; None without comparisons."""
     inference = ranking.inference
     if inference.unit == "none" or not inference.baselines:
         return None
@@ -97,7 +127,8 @@ def verdicts_table(ranking: Ranking) -> Table | None:
 
 
 def win_rate_table(ranking: Ranking) -> Table | None:
-    """Share of the datasets on which the method of a line is above that of a column; None for fewer than 3 methods."""
+    """Share of the datasets on which the method of the line is above that of the column; None for fewer than three
+    methods."""
     if len(ranking.board.ranked) < 3:
         return None
     rates = win_rates(ranking.board.by_dataset)
@@ -112,7 +143,8 @@ def win_rate_table(ranking: Ranking) -> Table | None:
 
 
 def profile_table(ranking: Ranking) -> Table | None:
-    """Share of the tasks on which a method is close to the best, and its largest gap; None for fewer than 3 methods."""
+    """Share of the tasks on which a method is close to the best, and its largest gap; None for fewer than three
+    methods or tasks."""
     board = ranking.board
     if len(board.ranked) < 3 or len(board.tasks) < 3:
         return None
@@ -127,6 +159,22 @@ def profile_table(ranking: Ranking) -> Table | None:
         Column("Largest gap to the best, points", _of(profile["worst"], partial(percent, digits=1)), best=True),
     ]  # fmt: skip
     return _table(ranking, "profile", "Performance profile", columns)
+
+
+def kinds_table(ranking: Ranking) -> Table | None:
+    """The mean rank of every ranked method over the datasets of each kind; None for one kind, or one method."""
+    by_dataset = ranking.board.by_dataset
+    kinds = pd.Series({name: kind_of_data(str(name)) for name in by_dataset.index}, dtype=object)
+    if kinds.nunique() < 2 or len(by_dataset.columns) < 2:
+        return None
+    means = ranks(by_dataset).groupby(kinds).mean().round(12)
+    sizes = kinds.value_counts()
+    show = partial(number, digits=1)
+    columns = [METHOD] + [
+        Column(kind.capitalize(), _of(means.loc[kind], show), best=True, note=count(int(sizes[kind]), "dataset"))
+        for kind in map(str, means.index)
+    ]
+    return _table(ranking, "kinds", "Mean ranks by kind of data", columns)
 
 
 def _table(ranking: Ranking, id: str, title: str, columns: list[Column]) -> Table:
@@ -165,24 +213,24 @@ def _counts(ranking: Ranking, base: str, entrant: Entrant) -> Cell:
 
 
 AREA_LEGEND = (
-    "Area: the mean score over the strengths of a condition, from none to the greatest (trapezoidal rule), in percent; "
-    "mean over datasets, in the second column over conditions too, with the standard deviation over seeds. In "
-    "brackets: points less than without the condition."
+    "Area: the mean score over the strengths of a condition, from 0 to the greatest (trapezoidal rule), in percent, "
+    "mean over datasets. The column *Area* is also a mean over conditions, with the standard deviation over seeds. In "
+    "brackets: the difference from the score without the condition, in points."
 )
 AXIS_LEGEND = (
-    " Along a setting of the task (clients, alpha of the labels' Dirichlet shares, homophily) the area is between "
-    "its least and its greatest value, of clients and alpha in logarithms; what is called plain, and without the "
-    "condition, is the mild end: fewest clients, greatest alpha, greatest homophily."
+    " For a setting of the task (clients, alpha of the labels' Dirichlet shares, homophily) the area is between the "
+    "least and the greatest value, with logarithms of clients and alpha. *Plain* is then the mild end: fewest clients, "
+    "greatest alpha, greatest homophily."
 )
 
 
 def robustness_legend(ranking: Ranking) -> str:
-    """What the table of a board shows."""
+    """The legend of `robustness_table`."""
     return AREA_LEGEND + AXIS_LEGEND if AXES.keys() & {*ranking.robustness.conditions} else AREA_LEGEND
 
 
 def robustness_table(ranking: Ranking) -> Table:
-    """The entries with all curves by the area under them, and what each loses to every condition."""
+    """The entries with all curves, by mean area: area and loss under every condition."""
     board, table = ranking.board, ranking.robustness.table
     columns = [
         METHOD,
@@ -211,25 +259,23 @@ def _under(condition: str, entrant: Entrant) -> Cell:
     return Cell(f"{percent(entrant[condition])} ({loss})", entrant[condition])
 
 
-OWN = "own:"  # how datasets of users are called
+OWN = "own:"  # prefix of the names of users' datasets
 
 
 def site_scores(board: Board, task: str) -> pd.DataFrame:
-    """Clients (their names, or their numbers from 0) x entries: the score of each, mean over seeds; NaN without one.
+    """Clients (names, or numbers from 0) x entries: score, mean over seeds; NaN without a score.
 
-    Empty where no row of the task has stored figures per client.
+    Empty if no row of the task has scores per client, or if rows differ in the number of clients.
     """
     scores: dict[str, list[np.ndarray]] = {}
     rows = board.scored[board.scored["task_label"] == task]
     for entrant, key in zip(rows["entrant"], rows["key"], strict=True):
         if len(of_clients := board.per_client(str(key))):
             scores.setdefault(str(entrant), []).append(of_clients)
-    if not scores:
+    sizes = {len(of_clients) for runs in scores.values() for of_clients in runs}
+    if len(sizes) != 1:
         return pd.DataFrame()
-    sizes = {len(of_clients) for each in scores.values() for of_clients in each}
-    if len(sizes) > 1:
-        return pd.DataFrame()
-    table = pd.DataFrame({entrant: np.mean(each, axis=0) for entrant, each in scores.items()})
+    table = pd.DataFrame({entrant: np.mean(runs, axis=0) for entrant, runs in scores.items()})
     row = rows.iloc[0]
     names = board.sites.get(str(row["dataset_fingerprint"]), ()) if row["partition"] == "own" else ()
     table.index = pd.Index(names if len(names) == len(table) else [f"client {k}" for k in range(len(table))])
@@ -237,30 +283,30 @@ def site_scores(board: Board, task: str) -> pd.DataFrame:
 
 
 def sites_table(ranking: Ranking, task: str) -> Table | None:
-    """Sites x methods: each method's score, and in brackets its difference from local training at this site, in points.
+    """Sites x methods: score, and in brackets the difference from local training at this site, in points.
 
-    None for datasets without real sites, and where nothing is known of the clients.
+    None for datasets of the package, and without scores per client.
     """
     board = ranking.board
     scores = site_scores(board, task) if str(board.task_row(task)["dataset"]).startswith(OWN) else pd.DataFrame()
     if scores.empty:
         return None
-    alone = next((name for name in map(str, scores) if board.method_of[name] == LOCAL), None)
+    local = next((name for name in map(str, scores) if board.method_of[name] == LOCAL), None)
     columns = [Column("Site", lambda site: Cell(plain(site), site), "text")]
     for entrant in [name for name in order(board, task) if name in scores]:
-        base = None if alone is None or entrant == alone else scores[alone]
-        columns.append(Column(plain(entrant), _column(scores[entrant], base), falling=True))
+        base = None if local is None or entrant == local else scores[local]
+        columns.append(Column(plain(entrant), _site_cells(scores[entrant], base), falling=True))
     lines = [Line([column.cell(site) for column in columns]) for site in scores.index]
     return Table(f"sites:{slug(board.suite)}:{slug(task)}", f"Sites of {task}", columns, lines)
 
 
-def _column(scores: pd.Series, alone: pd.Series | None) -> Callable[[str], Cell]:
+def _site_cells(scores: pd.Series, local: pd.Series | None) -> Callable[[str], Cell]:
     def cell(site: str) -> Cell:
         value = float(scores[site])
         if not finite(value):
             return Cell(ABSENT)
-        if alone is None or not finite(float(alone[site])):
+        if local is None or not finite(float(local[site])):
             return Cell(score_text(value), value)
-        return Cell(f"{score_text(value)} ({points(value - float(alone[site]))})", value)
+        return Cell(f"{score_text(value)} ({points(value - float(local[site]))})", value)
 
     return cell

@@ -1,6 +1,6 @@
-"""Statistics of scores: ranks, intervals, posteriors, tests. Pure functions; scores are datasets x methods.
+"""Statistics of scores: ranks, intervals, posteriors, tests. Pure functions. Scores are datasets x methods.
 
-Seeds are averaged before these functions are called, except `paired_difference`, `stratified_difference`,
+Seeds are averaged before these functions are called, except for `paired_difference`, `stratified_difference`,
 `seed_posterior` and `indistinguishable`, whose unit is the seed. References: S. Holm, A simple sequentially rejective
 multiple test procedure, Scandinavian Journal of Statistics 6 (1979); B. L. Welch, The generalization of "Student's"
 problem when several different population variances are involved, Biometrika 34 (1947).
@@ -20,18 +20,18 @@ from scipy import special
 ALPHA = 0.05
 LEVEL = 0.95
 DRAWS = 10_000
-MIN_SEEDS = 3  # of a pair; below, nothing is said of a difference on one task
+MIN_SEEDS = 3  # common seeds of a test on one task
 Name = TypeVar("Name", bound=Hashable)
-DECIMALS = 12  # equal accuracies that were summed in another order are still ties
+DECIMALS = 12  # equal scores that were summed in another order must be ties
 
 
 def ranks(scores: pd.DataFrame) -> pd.DataFrame:
-    """Rank 1 = highest score in each row; ties share their mean rank."""
+    """Rank the scores of each row: 1 is the highest; ties share their mean rank."""
     return scores.round(DECIMALS).rank(axis=1, ascending=False, method="average")
 
 
 def wins(scores: pd.DataFrame) -> pd.Series:
-    """For each column, in how many rows it has the highest score; a tie counts for all who share it."""
+    """Count the rows in which each column has the highest score; a tie counts for all columns that share it."""
     rounded = scores.round(DECIMALS)
     return rounded.eq(rounded.max(axis=1), axis=0).sum()
 
@@ -39,24 +39,24 @@ def wins(scores: pd.DataFrame) -> pd.Series:
 def bootstrap_mean(values: ArrayLike, draws: int = DRAWS) -> NDArray[np.float64]:
     """95% percentile bootstrap intervals of column means; rows (n, k) are resampled jointly.
 
-    Returns (k, 2), lower and upper bounds; NaN where there are fewer than two rows. Equal rows have equal draws.
+    Returns (k, 2), lower and upper bounds; NaN for fewer than two rows. The draws depend on n only.
     """
     array = np.asarray(values, dtype=float)
     n, k = array.shape
     if n < 2:
         return np.full((k, 2), np.nan)
     tail = (1 - LEVEL) / 2
-    return np.quantile(_picked(n, draws) @ array / n, [tail, 1 - tail], axis=0).T
+    return np.quantile(_resamples(n, draws) @ array / n, [tail, 1 - tail], axis=0).T
 
 
-@lru_cache(maxsize=4)  # of the datasets of a board: all pairs of methods have the same draws
-def _picked(n: int, draws: int) -> NDArray[np.int64]:
-    """(draws, n): how often each of n rows is in a resample of n."""
+@lru_cache(maxsize=4)  # all tables of a board have the same number of datasets
+def _resamples(n: int, draws: int) -> NDArray[np.int64]:
+    """(draws, n): the number of times that each of n rows is in a resample of n rows."""
     return np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=draws)
 
 
 def holm(p_values: ArrayLike) -> NDArray[np.float64]:
-    """Holm's adjusted p-values (m,), in the order given."""
+    """Holm's adjusted p-values (m,), in the order of the input."""
     p = np.asarray(p_values, dtype=float)
     order = np.argsort(p, kind="stable")
     adjusted = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
@@ -73,7 +73,7 @@ class Difference(NamedTuple):
 
 
 def paired_difference(first: ArrayLike, second: ArrayLike) -> Difference:
-    """First - second over paired seeds (n,): Student's paired t test, which is that of one stratum."""
+    """First - second over paired seeds (n,): Student's paired t test, as `stratified_difference` of one task."""
     d = np.asarray(first, dtype=float) - np.asarray(second, dtype=float)
     if len(d) < 2:
         return Difference(float(d[0].round(DECIMALS)) if len(d) else np.nan, np.nan, np.nan, np.nan)
@@ -81,15 +81,15 @@ def paired_difference(first: ArrayLike, second: ArrayLike) -> Difference:
 
 
 def stratified_difference(strata: Sequence[ArrayLike], weights: ArrayLike) -> Difference:
-    """The weighted sum of the mean paired differences of some tasks, each (n,) with n >= 2 over its seeds.
+    """The weighted sum of the mean paired differences of some tasks; each stratum (n,), n >= 2, has those of its seeds.
 
-    The tasks are given and the seeds are drawn, so that it holds for these tasks and not for others. Welch's test with
-    Satterthwaite's degrees of freedom: tasks may have their own spread and number of seeds.
+    Tasks are fixed and seeds are random: the result applies to these tasks only. Welch's test with Satterthwaite's
+    degrees of freedom: tasks may differ in spread and in the number of seeds.
     """
     samples = [np.round(np.asarray(gaps, dtype=float), DECIMALS) for gaps in strata]
     mean = float(np.sum(np.asarray(weights, dtype=float) * [gaps.mean() for gaps in samples]))
     error, freedom = _error(samples, weights)
-    if error == 0:  # no spread: Student's t is not defined, and the answer is plain
+    if error == 0:  # without spread Student's t is not defined
         return Difference(mean, mean, mean, 1.0 if round(mean, DECIMALS) == 0 else 0.0)
     half = float(special.stdtrit(freedom, (1 + LEVEL) / 2)) * error
     return Difference(mean, mean - half, mean + half, float(2 * special.stdtr(freedom, -abs(mean) / error)))
@@ -106,7 +106,7 @@ def _error(samples: Sequence[NDArray[np.float64]], weights: ArrayLike) -> tuple[
 
 
 def adjusted(differences: Mapping[Name, Difference]) -> dict[Name, Difference]:
-    """The same with Holm's p over all of them; the intervals stay those of each alone."""
+    """The differences with Holm's p over all of them; intervals are not adjusted."""
     p = holm([gap.p for gap in differences.values()])
     return {
         name: gap._replace(p=float(corrected)) for (name, gap), corrected in zip(differences.items(), p, strict=True)
@@ -114,10 +114,8 @@ def adjusted(differences: Mapping[Name, Difference]) -> dict[Name, Difference]:
 
 
 def indistinguishable(scores: pd.DataFrame, best: str) -> set[str]:
-    """Columns of one dataset's seeds x methods that paired t-tests with Holm's correction do not set apart from `best`.
-
-    Pairs with fewer than three common seeds cannot be judged and are left out.
-    """
+    """Methods that do not differ significantly from `best`: paired t-tests with Holm's correction. scores: seeds x
+    methods of one task. Methods with fewer than MIN_SEEDS seeds in common with `best` are left out."""
     gaps = {name: (scores[best] - scores[name]).to_numpy(dtype=float) for name in scores.columns.drop(best)}
     pairs = {name: gap[~np.isnan(gap)] for name, gap in gaps.items()}
     differences = {name: paired_difference(gap, 0.0) for name, gap in pairs.items() if len(gap) >= MIN_SEEDS}
@@ -125,7 +123,7 @@ def indistinguishable(scores: pd.DataFrame, best: str) -> set[str]:
 
 
 def pareto_front(cost: ArrayLike, score: ArrayLike) -> NDArray[np.bool_]:
-    """(n,) True where no other point costs no more and scores no less, with one of the two strictly."""
+    """(n,) True if no other point is better in one of cost and score, and at least as good in the other."""
     c, s = np.asarray(cost, dtype=float), np.asarray(score, dtype=float)
     no_worse = (c[None, :] <= c[:, None]) & (s[None, :] >= s[:, None])
     better = (c[None, :] < c[:, None]) | (s[None, :] > s[:, None])
@@ -209,8 +207,8 @@ def seed_posterior(strata: Sequence[ArrayLike], weights: ArrayLike, rope: float 
 def prediction_interval(differences: ArrayLike) -> tuple[float, float]:
     """95% interval for the difference on a new dataset under normal random effects; NaN for fewer than 3 datasets.
 
-    mean -+ t(n - 1) s sqrt(1 + 1/n), J. P. T. Higgins, S. G. Thompson, D. J. Spiegelhalter, JRSS A 172 (2009), with the
-    spread s of the dataset means, which holds the noise of their seeds too.
+    mean -+ t(n - 1) s sqrt(1 + 1/n), J. P. T. Higgins, S. G. Thompson, D. J. Spiegelhalter, JRSS A 172 (2009). s is the
+    deviation of the dataset means, so it includes the noise of their seeds.
     """
     d = np.asarray(differences, dtype=float)
     if len(d) < 3:
@@ -228,7 +226,7 @@ def benjamini_hochberg(p_values: ArrayLike) -> NDArray[np.float64]:
 
 
 def win_rates(scores: pd.DataFrame) -> pd.DataFrame:
-    """Methods x methods: share of the datasets on which the row's score is higher; a tie counts half."""
+    """Methods x methods: share of the datasets on which the method of the row scores higher; a tie counts half."""
     rounded = scores.round(DECIMALS).to_numpy(dtype=float)
     above, below = rounded[:, :, None], rounded[:, None, :]
     shares = ((above > below) + 0.5 * (above == below)).mean(axis=0)
@@ -236,7 +234,7 @@ def win_rates(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def performance_profile(scores: pd.DataFrame, within: Sequence[float]) -> pd.DataFrame:
-    """Methods x (each of `within`, "worst"): share of rows at most so far below the best; largest gap to the best.
+    """Methods x (`within`, "worst"): share of rows with at most this gap to the best; largest gap to the best.
 
     E. D. Dolan, J. J. More, Mathematical Programming 91 (2002), with differences instead of ratios.
     """
@@ -268,6 +266,6 @@ def letters(order: Sequence[Name], differ: Callable[[Name, Name], bool]) -> dict
 
 
 def _letter(place: int) -> str:
-    """A to z, then A to Z, then numbers in brackets."""
+    """Lower-case letters, then upper-case letters, then numbers in brackets."""
     alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
     return alphabet[place] if place < len(alphabet) else f"({place + 1})"

@@ -11,10 +11,10 @@ import pandas as pd
 from ..metrics import ADAPTED, SCORES, UNSEEN, sign
 from .board import MEASURES, Board
 from .characteristics import groups_of
-from .groups import display, kind_of_data, published, uploads
+from .groups import display, published, uploads
 from .provenance import missing
 from .ranking import Ranking
-from .statistics import DECIMALS, MIN_SEEDS, Posterior, ranks
+from .statistics import DECIMALS, MIN_SEEDS, Posterior
 from .text import (
     ABSENT,
     Cell,
@@ -40,7 +40,6 @@ from .text import (
 
 EQUAL = "≈"
 ABOVE, BELOW = "↑", "↓"
-LEARNS_NOTHING = ("majority", "one-cluster", "label-counts")  # references that no method should be below
 USELESS = "▽"
 SETTING_LOSS = (
     "Loss of a median setting: validation score of the best tuning trial minus that of the median trial, mean over "
@@ -51,7 +50,7 @@ SETTING_LOSS = (
 
 @dataclass(frozen=True)
 class Entrant:
-    """What a line of a table is about. figures: what is known of it, NaN for anything else."""
+    """An entry of a ranking, the subject of a line of a table. figures: its numbers; NaN for other names."""
 
     ranking: Ranking
     name: str
@@ -87,10 +86,11 @@ def _marked(entrant: Entrant) -> Cell:
 
 
 def mark(board: Board, name: str) -> str:
-    """' (untuned)' for an entry without tuned settings where others have them. ' ✓3' for one of which the maintainers
-    ran 3 rows again, all with the same result; ' ✗1/3' where one of 3 did not."""
+    """' (untuned)' for an entry without tuned settings, if other entries have them. ' ✓3' if the maintainers ran 3 rows
+    again with the same result; ' ✗1/3' if the result of one of 3 differed."""
     passed, total = board.verified.get(name, (0, 0))
-    untuned = " (untuned)" if name in board.untuned else ""
+    tuned = set(board.scored.loc[board.scored["tuning"] != "", "entrant"])
+    untuned = " (untuned)" if tuned and name not in tuned | board.references else ""
     return untuned + (f" ✗{total - passed}/{total}" if passed < total else f" ✓{total}" if total else "")
 
 
@@ -105,7 +105,7 @@ def _rank(entrant: Entrant) -> Cell:
 
 
 def against_cell(baseline: str, entrant: Entrant) -> Cell:
-    """The difference of an entry from a baseline, if the board compares them."""
+    """The difference of an entry from a baseline; absent if the board does not compare them."""
     return difference_cell(entrant.ranking.inference.against.get(baseline, {}).get(entrant.name))
 
 
@@ -115,10 +115,6 @@ def difference_cell(posterior: Posterior | None) -> Cell:
         return Cell(ABSENT, None, "absent")
     interval = f"({points(posterior.low)} to {points(posterior.high)})"
     return Cell(f"{points(posterior.mean)} {interval} {posterior.verdict}", posterior.mean)
-
-
-def _solved(entrant: Entrant) -> tuple[int, int]:
-    return int(entrant.board.full[entrant.name].sum()), len(entrant.board.tasks)
 
 
 def _uploads(entrant: Entrant) -> Cell:
@@ -136,8 +132,8 @@ def _published(entrant: Entrant) -> Cell:
 
 
 def _tasks(entrant: Entrant) -> Cell:
-    solved, every = _solved(entrant)
-    return Cell(f"{solved}/{every}", solved)
+    solved = int(entrant.board.full[entrant.name].sum())
+    return Cell(f"{solved}/{len(entrant.board.tasks)}", solved)
 
 
 def _runs(entrant: Entrant) -> Cell:
@@ -151,7 +147,7 @@ def _missing(entrant: Entrant) -> Cell:
 
 
 def score(task: str, entrant: Entrant) -> Cell:
-    """The score on a task: best in bold, those not significantly different from the best with a mark."""
+    """The score on a task: the best in bold; a mark if it does not differ significantly from the best."""
     board, name = entrant.board, entrant.name
     line = board.measures(task, name)
     if not line:
@@ -160,7 +156,7 @@ def score(task: str, entrant: Entrant) -> Cell:
         return Cell((Span(words or "not run", "em"),), None, "absent")
     text, value = mean_std(line["score"], line["score_std"]), line["score"]
     best, equal = entrant.ranking.leaders[task]
-    if name not in board.references and value < board.floor(task, LEARNS_NOTHING):
+    if name not in board.references and value < entrant.ranking.floors.get(task, value):
         text += f" {USELESS}"
     if name in best:
         return Cell((Span(text, "strong"),), value, "best")
@@ -171,19 +167,19 @@ def score(task: str, entrant: Entrant) -> Cell:
     return Cell((Span(text, "em" if name in board.references else ""),), value)
 
 
-def legend(board: Board) -> str:
-    """What the marks of `score` mean on this board, as markdown."""
-    if any(len(seeds) >= MIN_SEEDS for seeds in board.expected.values()):
+def legend(ranking: Ranking) -> str:
+    """The meaning of the marks of `score` on a board, as markdown."""
+    if any(len(seeds) >= MIN_SEEDS for seeds in ranking.board.expected.values()):
         apart = f"{EQUAL}: not significantly different from it (paired t-test, at least {MIN_SEEDS} seeds, Holm, 5%)."
     else:
         apart = f"With fewer than {MIN_SEEDS} seeds no difference is significant."
-    below = f" {USELESS}: below a reference that learns nothing." if board.has_floor(LEARNS_NOTHING) else ""
+    below = f" {USELESS}: below a reference that learns nothing." if ranking.floors else ""
     return f"Mean ± standard deviation over n seeds, in percent. **Bold**: highest mean. {apart}{below}"
 
 
 METHOD = Column("Method", _name, "method")
-TIME = Column("Train, s", partial(_figure, "seconds", partial(number, digits=1)))  # by the board's clock
-SCORE = Column("Mean score, %", partial(_figure, "score", score_text), falling=True, best=True)  # named by its metric
+TIME = Column("Train, s", partial(_figure, "seconds", partial(number, digits=1)))  # "CPU, s" if that is the clock
+SCORE = Column("Mean score, %", partial(_figure, "score", score_text), falling=True, best=True)  # a column per metric
 RANKING = [
     Column("Group", _group, "word"),
     Column("Method", _marked, "method"),
@@ -195,7 +191,7 @@ RANKING = [
     Column("Uploads", _uploads, "word"),
     Column("Published", _published, "word"),
 ]
-FIRST = 4  # columns of the ranking_table that stand before those of the baselines
+FIRST = 4  # columns before those of the baselines
 UNRANKED = [
     METHOD,
     Column("Tasks", _tasks, falling=True),
@@ -203,8 +199,7 @@ UNRANKED = [
     Column("What is missing", _missing, "text"),
 ]
 HELD_OUT = {UNSEEN: "Unseen clients", ADAPTED: "Unseen clients, adapted"}
-# Beside the score, for one task.
-MEASURED = [
+MEASURED = [  # next to the score on a task
     Column("n", partial(_figure, "n", _whole), falling=True),
     Column("Validation", partial(_figure, "val", percent), falling=True),
     Column("Macro-F1", partial(_figure, "macro_f1", percent), falling=True),
@@ -216,7 +211,7 @@ MEASURED = [
 
 
 def ranking_table(ranking: Ranking) -> Table:
-    """The ranking_table, references below it."""
+    """The ranked entries by mean rank, then the complete references."""
     suite = ranking.board.suite
     names = [*(ranking.table.index if ranking.board.ranked else []), *ranking.references.index]
     lines = [ranked_entrant(ranking, name) for name in names]
@@ -249,7 +244,7 @@ def _loss(entrant: Entrant) -> Cell:
 
 
 def _score_columns(ranking: Ranking) -> list[Column]:
-    """A column of means for each metric of the board: accuracy and ROC AUC are not averaged together."""
+    """A column of means for each metric of the board."""
     board, other = ranking.board, ranking.other_metric
     if not other:
         return [replace(SCORE, title=f"Mean {unit(_short(board.metric))}")]
@@ -264,18 +259,18 @@ def _short(metric: str) -> str:
 
 
 def ranked_entrant(ranking: Ranking, name: str) -> Entrant:
-    """What the columns of `RANKING` are made from; an entry that is not in the ranking_table has no figures."""
+    """The input of the columns of `RANKING`; an entry that is not in `ranking_table` has no figures."""
     return Entrant(ranking, name, ranking.figures(name))
 
 
 def incomplete_table(ranking: Ranking) -> Table:
-    """Who is not complete, what is missing, and why."""
+    """The incomplete entries: what is missing, and why."""
     suite, lines = ranking.board.suite, [Entrant(ranking, name) for name in ranking.board.incomplete]
     return _table(f"incomplete:{slug(suite)}", f"Incomplete methods of board {suite}", UNRANKED, lines)
 
 
 def per_dataset_table(ranking: Ranking) -> Table:
-    """Mean ± std of every entry on every task; of a board under stress, on every plain one."""
+    """Mean ± std of every entry on every plain task."""
     board, columns = ranking.board, [METHOD]
     for task in board.plain.tasks:
         link, seeds = f"{board.suite}/tables/{slug(task)}.md", f"n={len(board.expected[task])}"
@@ -287,7 +282,7 @@ def per_dataset_table(ranking: Ranking) -> Table:
 
 
 def task_table(ranking: Ranking, task: str) -> Table:
-    """Every entry with a score on a task: its mean ± std over seeds, and what it cost."""
+    """Every entry with a score on a task: mean ± std over seeds, and costs."""
     board = ranking.board
     entrants = [Entrant(ranking, name, board.measures(task, name)) for name in order(board, task)]
     held_out = [
@@ -304,12 +299,15 @@ def _table(id: str, caption: str, columns: Sequence[Column], entrants: Iterable[
 
 
 def lines_of(columns: Sequence[Column], entrants: Iterable[Entrant]) -> list[Line]:
-    """A line for each entry, the best of the ranked_entrant marked in the columns that ask for it."""
-    lines = [_line(entrant, [column.cell(entrant) for column in columns]) for entrant in entrants]
-    racing = [line.cells for line in lines if line.status == "ranked"]
+    """A line for each entry; in the columns with `best` the best ranked entry is marked."""
+    lines = []
+    for entrant in entrants:
+        cells, board = [column.cell(entrant) for column in columns], entrant.board
+        lines.append(Line(cells, entrant.name, board.method_of[entrant.name], board.status(entrant.name)))
+    ranked = [line.cells for line in lines if line.status == "ranked"]
     for place, column in enumerate(columns):
         if column.best:
-            _mark_best(racing, place, max if column.falling else min)
+            _mark_best(ranked, place, max if column.falling else min)
     return lines
 
 
@@ -319,11 +317,6 @@ def _mark_best(lines: Sequence[list[Cell]], place: int, best: Callable[..., floa
         cells[place] = replace(cells[place], mark="best" if value == best(values) else "")
 
 
-def _line(entrant: Entrant, cells: list[Cell]) -> Line:
-    board, name = entrant.board, entrant.name
-    return Line(cells, name, board.method_of[name], board.status(name))
-
-
 def order(board: Board, task: str) -> list[str]:
     """Entries with a score on a task, best first, references last."""
     scores = board.summary.xs(task, level="task_label")["score"].round(DECIMALS)
@@ -331,8 +324,8 @@ def order(board: Board, task: str) -> list[str]:
 
 
 def task_csv(ranking: Ranking, task: str) -> str:
-    """The same as `task_table` as CSV: means over seeds as fractions, bytes, seconds; six significant digits.
-    Errors are in their own unit, as rows have them."""
+    """`task_table` as CSV: means over seeds as fractions, bytes, seconds; six significant digits. Errors are positive,
+    in their unit."""
     lines = ranking.board.summary.xs(task, level="task_label").loc[order(ranking.board, task)]
     lines[list(SCORES)] *= sign(ranking.board.metrics[ranking.board.task_row(task)["dataset"]])
     best, equal = ranking.leaders[task]
@@ -341,24 +334,3 @@ def task_csv(ranking: Ranking, task: str) -> str:
     frame["standing"] = ["best" if n in best else "equal" if n in equal else "" for n in lines.index]
     frame[MEASURES[1:]] = lines[MEASURES[1:]]
     return frame.to_csv(index=False, lineterminator="\n", float_format="%.6g")
-
-
-def kinds_table(ranking: Ranking) -> Table | None:
-    """The mean rank of every ranked method over the datasets of each kind; None where there is one kind only."""
-    by_dataset = ranking.board.by_dataset
-    kinds = pd.Series({name: kind_of_data(str(name)) for name in by_dataset.index}, dtype=object)
-    if kinds.nunique() < 2 or len(by_dataset.columns) < 2:
-        return None
-    means = ranks(by_dataset).groupby(kinds).mean().round(12)
-    sizes = kinds.value_counts()
-    suite, columns = ranking.board.suite, [METHOD]
-    for kind in map(str, means.index):
-        note = count(int(sizes[kind]), "dataset")
-        columns.append(Column(kind.capitalize(), partial(_kind_rank, means.loc[kind]), best=True, note=note))
-    entrants = [Entrant(ranking, str(name)) for name in ranking.table.index]
-    caption = f"Mean ranks by kind of data on board {suite}"
-    return Table(f"kinds:{slug(suite)}", caption, columns, lines_of(columns, entrants))
-
-
-def _kind_rank(means: pd.Series, entrant: Entrant) -> Cell:
-    return Cell(number(means[entrant.name], 1), float(means[entrant.name]))

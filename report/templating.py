@@ -1,6 +1,6 @@
-"""Documents from templates: what may stand in one, and the texts of the report (templates/).
+"""Documents from templates, and the texts of the report (templates/).
 
-A template says where things stand; the content comes from the modules in MODULES, which it calls by name.
+A template arranges the content, which comes from functions of MODULES that it calls by name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MODULES = characteristics, privacy_cost, provenance, special_tables, tables
 
 
 def environment(templates: Path, **options: Any) -> Environment:
-    """The templates of a folder. Their blocks leave no line behind, and a name that is not known is an error."""
+    """The templates of a folder. Blocks leave no empty line, and an unknown name is an error."""
     jinja = Environment(
         loader=FileSystemLoader(templates),
         undefined=StrictUndefined,
@@ -36,5 +36,5 @@ _TEXTS = environment(Path(__file__).parent / "templates")
 
 
 def document(template: str, **known: Any) -> str:
-    """A text file. Nothing is escaped that the template does not pass through `md` or `literal`."""
+    """Render a template as text. Only what the template passes through `md` or `literal` is escaped."""
     return _TEXTS.get_template(template).render(known)

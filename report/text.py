@@ -1,6 +1,6 @@
 """Text for markdown, CSV, figures and file names, and tables before they are written (columns, lines, typed cells).
 
-All that comes from rows is data: nothing in it may act as markup.
+Text from rows is data: nothing in it may act as markup.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ def plain(value: object, limit: int = 200) -> str:
 
 
 def literal(text: str) -> str:
-    """`text` of one line for GitHub markdown: no markup, no HTML, no automatic link or mention, no table break."""
+    """Escape one line for GitHub markdown: no markup, no HTML, no automatic link or mention, no table break."""
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = _MARKUP.sub(r"\\\1", text)
     return re.sub(r"www\.", "www&#46;", text.replace("://", ":&#47;/"), flags=re.IGNORECASE).replace("@", "&#64;")
 
 
 def md(value: object, limit: int = 200) -> str:
-    """`value` as `plain` shows it, literally in GitHub markdown."""
+    """`plain`, then `literal`."""
     return literal(plain(value, limit))
 
 
 def csv_text(value: object) -> str:
-    """`value` for a CSV cell; a leading character that a spreadsheet would take for a formula is quoted away."""
+    """`value` for a CSV cell; a leading quote keeps a spreadsheet from reading it as a formula."""
     text = plain(value, 1000)
     return "'" + text if text[:1] in ("=", "+", "-", "@") else text
 
 
 def slug(label: str) -> str:
-    """A safe file name for `label`. Lower-case letters, digits, '.', '_', '-'; a hash keeps changed names distinct."""
+    """A safe file name for `label`: lower-case letters, digits, '.', '_', '-'. A hash keeps changed names distinct."""
     safe = re.sub(r"[^a-z0-9._-]+", "-", label.lower()).strip("-.")
     if safe and safe == label and len(safe) <= 80:
         return safe
@@ -79,17 +79,17 @@ def percent(value: float | None, digits: int = 2) -> str:
 
 
 def score_text(value: float | None, digits: int = 2) -> str:
-    """A score in percent; an error, which is held negative so that higher is better, in its own unit."""
+    """A score in percent; an error, which is stored as a negative number, in its unit."""
     return number(-value, 3) if finite(value) and value < 0 else percent(value, digits)  # type: ignore[operator]
 
 
 def unit(metric: str) -> str:
-    """What a heading adds to a metric: nothing to an error, which is in its own unit."""
+    """The metric with its unit: %, except for errors."""
     return metric if FALLING in metric else f"{metric}, %"
 
 
 def points(value: float | None, digits: int = 1) -> str:
-    """A difference of fractions in percentage points, with its sign: '+1.2'; what rounds to zero has none: '0.0'."""
+    """A difference of fractions in percentage points with its sign: '+1.2'; zero has no sign: '0.0'."""
     if value is None or not math.isfinite(value):
         return ABSENT
     rounded = round(100 * value, digits)
@@ -97,14 +97,14 @@ def points(value: float | None, digits: int = 1) -> str:
 
 
 def mean_std(mean: float, std: float, digits: int = 2) -> str:
-    """'81.20 ± 0.53' in percent from fractions; without the ± where there is one seed only. Errors as `score_text`."""
+    """'81.20 ± 0.53' in percent from fractions, errors as in `score_text`; without ± if std is NaN (one seed)."""
     spread = number(std, 3) if mean < 0 else percent(std, digits)
-    told = score_text(mean, digits)
-    return f"{told} ± {spread}" if finite(std) else told
+    text = score_text(mean, digits)
+    return f"{text} ± {spread}" if finite(std) else text
 
 
 def data_size(count: float | None) -> str:
-    """Bytes with an SI unit and three figures: 950 B, 1.2 kB, 34 MB."""
+    """Bytes with an SI unit and two or three digits: 950 B, 1.2 kB, 34.0 MB, 120 MB."""
     if count is None or not math.isfinite(count):
         return ABSENT
     for unit in ("B", "kB", "MB", "GB"):
@@ -135,7 +135,7 @@ def count(number_of: int, noun: str) -> str:
 
 
 class Span(NamedTuple):
-    """Text that is set in one way; "break" ends a line, and "link" leads to the target."""
+    """Text in one style; "break" ends the line, "link" links to `target`."""
 
     text: str
     style: Literal["", "strong", "em", "code", "break", "link"] = ""
@@ -143,7 +143,7 @@ class Span(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """A mean rank between bounds (NaN without them), and the last rank that there is."""
+    """A mean rank, its bounds (NaN without them), and the last rank of the board."""
 
     mean: float
     low: float
@@ -153,7 +153,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """text: what is shown. value: what to sort by, None last. mark: what the text itself need not say."""
+    """text: shown. value: sorted by, None last. mark: its style. interval: drawn next to the text on the page."""
 
     text: str | tuple[Span, ...]
     value: float | str | None = None
@@ -166,17 +166,17 @@ class Cell:
 
 
 def number_cell(value: float, show: Callable[[float], str]) -> Cell:
-    """The cell of a figure, which sorts by it; last if it is not known."""
+    """A cell with a number, sorted by it; NaN is last."""
     return Cell(show(value), float(value) if finite(value) else None)
 
 
 @dataclass(frozen=True)
 class Column:
-    """The content of a column: `cell` makes it from what a line is about.
+    """A column of a table: `cell` makes its cell from the subject of a line.
 
-    falling: the first click sorts the highest up. best: the best of the ranked lines is marked. brief: the title in
-    markdown, if it is another. note: what else the heading says. link: what it leads to among the report's files.
-    groups: by what the column can be chosen.
+    falling: the highest value is best, and the first click sorts it up. best: the best ranked line is marked. brief:
+    another title in markdown. note: shown after the title. link: target of the title, a file of the report. groups: by
+    which a reader can choose the column.
     """
 
     title: str
@@ -193,7 +193,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a table; of an entry, its name, method and status as well."""
+    """One line of a table; for an entry also its name, method and status."""
 
     cells: list[Cell]
     entrant: str = ""
@@ -207,14 +207,14 @@ class Table:
     caption: str
     columns: Sequence[Column]
     lines: list[Line]
-    tagged: bool = False  # whether incomplete methods say so
+    tagged: bool = False  # whether incomplete methods are marked
 
     @property
     def titles(self) -> list[str]:
         return [column.title for column in self.columns]
 
     def only(self, titles: Sequence[str]) -> Table:
-        """The same with these columns, in this order."""
+        """The table with these columns, in this order."""
         places = [self.titles.index(title) for title in titles]
         lines = [replace(line, cells=[line.cells[place] for place in places]) for line in self.lines]
         return replace(self, columns=[self.columns[place] for place in places], lines=lines)
@@ -225,20 +225,20 @@ ALIGN = {"place": "r", "method": "l", "number": "r", "word": "l", "text": "l"}
 
 
 def to_markdown(table: Table) -> str:
-    """A table with references in italics; what it sorts by and marks is not shown."""
+    """A table as markdown, with references in italics; sort values and marks are not shown."""
     rows = []
     for line in table.lines:
         cells = [list(cell.spans) for cell in line.cells]
         for column, spans in zip(table.columns, cells, strict=True):
             if column.kind == "method" and line.status in ("reference", "over budget"):
                 spans[0] = Span(spans[0].text, "em")
-        rows.append(["".join(map(_set, spans)) for spans in cells])
+        rows.append(["".join(map(_span_markdown, spans)) for spans in cells])
     align = "".join("c" if column.centred else ALIGN[column.kind] for column in table.columns)
     return markdown_table(rows, [_heading(column) for column in table.columns], align)
 
 
-def _set(span: Span) -> str:
-    if span.style == "code":  # in which nothing is escaped
+def _span_markdown(span: Span) -> str:
+    if span.style == "code":  # nothing is escaped in code
         return f"`{span.text.replace('`', '')}`"
     if span.style == "link":
         return f"[{literal(span.text)}]({quote(span.target, safe=':/')})"
@@ -247,27 +247,27 @@ def _set(span: Span) -> str:
 
 def _heading(column: Column) -> str:
     text = column.brief or column.title
-    text = text if column.kind == "place" else literal(text)  # a lone # is no markup
+    text = text if column.kind == "place" else literal(text)  # a single # is no markup
     return (f"[{text}]({quote(column.link)})" if column.link else text) + (f", {column.note}" if column.note else "")
 
 
 def to_csv(table: Table) -> str:
-    """The columns as they are shown; one whose text says more than a number has a column with the number before it."""
-    heads: list[str] = []
+    """A table as CSV. A column whose text is more than a number becomes two: the number, and the text as shown."""
+    headers: list[str] = []
     lines: list[list[str]] = [[] for _ in table.lines]
     for place, column in enumerate(table.columns):
         cells = [line.cells[place] for line in table.lines]
         numbers = [isinstance(cell.value, int | float) for cell in cells]
         if any(numbers):
-            heads.append(_title(column))
+            headers.append(_title(column))
             for line, cell, known in zip(lines, cells, numbers, strict=True):
                 line.append(f"{cell.value:.6g}" if known else "")
-        if not any(numbers) or not all(map(_bare, cells)):
-            heads.append(f"{_title(column)}, as shown" if any(numbers) else _title(column))
+        if not any(numbers) or not all(map(_is_number, cells)):
+            headers.append(f"{_title(column)}, as shown" if any(numbers) else _title(column))
             for line, cell in zip(lines, cells, strict=True):
                 line.append(csv_text("".join(span.text for span in cell.spans)))
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([heads, *lines])
+    csv.writer(text, lineterminator="\n").writerows([headers, *lines])
     return text.getvalue()
 
 
@@ -275,8 +275,8 @@ def _title(column: Column) -> str:
     return csv_text(f"{column.title}, {column.note}" if column.note else column.title)
 
 
-def _bare(cell: Cell) -> bool:
-    """Whether the text is a number and nothing else."""
+def _is_number(cell: Cell) -> bool:
+    """Whether the text is a number, or empty."""
     try:
         float("".join(span.text for span in cell.spans) or "nan")
     except ValueError:

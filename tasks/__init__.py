@@ -1,4 +1,4 @@
-"""The tasks beside classification: one file each, with its split, data, loss, model and scores.
+"""The tasks other than classification: one file each, with split, data, loss, model and scores.
 
 Importing this package imports all of them and fills the registries.
 """

@@ -1,8 +1,8 @@
-"""Several labels of two classes for each graph, some of which are not known: toxicity in many assays.
+"""Several binary labels per graph, some unknown, as the toxicity of a molecule in many assays.
 
-Loss: the mean binary cross-entropy over the known labels of a client's training graphs. Score: area under the ROC curve
-of each label, mean over the labels of which a client's graphs have both classes (as OGB's evaluator for molecules has
-it), mean over clients.
+Loss: the mean binary cross-entropy over the known labels of a client's training graphs. Score: the area under the ROC
+curve, mean over the labels of which a client's graphs have both classes (as in OGB's evaluator for molecules), then
+mean over clients.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..benchmark.engine import (
 
 
 def _losses(logits: torch.Tensor, label: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(n,) the sum of the cross-entropies of a row's known labels, and their number. label: (n, T), nan = none."""
+    """Return per row (n,) the summed cross-entropy of the known labels, and their number. label: (n, T), nan = none."""
     known = ~label.isnan()
     losses = F.binary_cross_entropy_with_logits(logits, label.nan_to_num(), reduction="none")
     return (losses * known).sum(1), known.sum(1).float()
@@ -35,7 +35,7 @@ class LabelsBatch(LabelledClientBatch):
     """A client batch whose labels are 0, 1 or nan, (N, T)."""
 
     def loss(self, logits: torch.Tensor) -> torch.Tensor:
-        """(K,) mean over the known labels of each client's training graphs; 0 for a client that has none."""
+        """Return (K,) means over the known labels of each client's training graphs; 0 without known labels."""
         rows = self.batch.rows["train"]
         owner = self.batch.owner.index_select(0, rows)
         total, known = _losses(logits.index_select(0, rows), self.batch.label.index_select(0, rows))
@@ -52,7 +52,7 @@ class LabelsEvaluator(GraphEvaluator):
         return Scored(val, test, loss, None, target)
 
     def _areas(self, logits: torch.Tensor, target: Target, part: str) -> torch.Tensor:
-        """(clients,) mean over labels; nan for a client without a label of which it has both classes."""
+        """Return (clients,) means over labels; nan for a client without both classes of any label."""
         areas = []
         for column in range(logits.shape[1]):
             known = ~target.label[part][:, column].isnan()

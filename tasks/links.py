@@ -1,8 +1,8 @@
-"""Link prediction: each client's edges are split, and pairs of nodes without an edge are drawn beside them.
+"""Link prediction: each client's edges are split, and pairs of nodes without an edge are drawn.
 
-A client trains and passes messages over its training edges alone: an edge that validates or tests is in no graph that a
-method sees. What is predicted are pairs of nodes, half of them edges, in an order that says nothing about which. To a
-method they are rows with labels (edge or none) and masks, client after client; only the model looks at the nodes below.
+The graphs of methods contain training edges only, so no message passes over a validation or test edge. The prediction
+is per pair of nodes: half of the pairs are edges, and the order of the pairs does not show which. Methods get the pairs
+as rows with labels (edge or none) and masks, client after client; only the model uses the nodes.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from ..registry import UserError, option
 
 @dataclass(frozen=True, kw_only=True)
 class LinkClient(RowsClient):
-    """What one client holds: a graph of its training edges alone; rows are pairs of nodes, 1 = an edge, 0 = none.
+    """A client's graph, of its training edges only, and its rows: pairs of nodes with label 1 = an edge, 0 = none.
 
-    pairs: int64 (m, 2) rows of its graph, first below second.
+    pairs: int64 (m, 2) nodes of the graph, first < second.
     """
 
     pairs: torch.Tensor
@@ -57,18 +57,18 @@ class LinkClient(RowsClient):
         return [self.pairs, *super().said()]
 
 
-TRIES = 20  # rounds of drawing pairs before all pairs without an edge are listed
+TRIES = 20  # draws of pairs before all pairs without an edge are listed
 
 
 @SPLITS.register("links")
 class Links(SplitSpec):
     """Link prediction instead of node classification: shares of each client's edges train, validate and test.
 
-    The three shares add up to 1. Each part has as many drawn pairs without an edge, or `negatives` times as many. An
-    edge that several clients hold has the same part at all of them.
+    The three shares add up to 1. Each part also gets `negatives` random pairs without an edge per edge. An edge that
+    several clients hold is in the same part at all of them.
     """
 
-    labelled: ClassVar[bool] = False  # of nodes, none is used
+    labelled: ClassVar[bool] = False  # no label of a node is used
     goal: ClassVar[str] = "link-prediction"
     outputs: ClassVar[int] = 2
     unit: ClassVar[str] = "edge"
@@ -93,56 +93,56 @@ class Links(SplitSpec):
         return replace(data, scored_by=self.score)
 
     def clients(self, data: Data, parts: Sequence[np.ndarray], seed: int) -> list[LinkClient]:
-        """What each client holds. parts: sorted node ids (n_k,). UserError where no client has a training edge."""
+        """Return the clients. parts: sorted node ids (n_k,). UserError if no client has a training edge."""
         assert isinstance(data, NodeData)
         rng, rows = np.random.default_rng(seed), Rows(data.feat)
         source, target = (ends.numpy() for ends in data.graph.edges(order="eid"))
         once = source < target
         ends = np.stack([source[once], target[once]], 1)
         ends = ends[np.lexsort((ends[:, 1], ends[:, 0]))]
-        role, held = np.full(len(ends), NONE, dtype=np.int8), []
+        role, clients = np.full(len(ends), NONE, dtype=np.int8), []
         for ids in parts:
-            mine = np.zeros(data.graph.num_nodes(), dtype=bool)
-            mine[ids] = True
-            inside = np.flatnonzero(mine[ends].all(1))
+            held = np.zeros(data.graph.num_nodes(), dtype=bool)
+            held[ids] = True
+            inside = np.flatnonzero(held[ends].all(1))
             free = rng.permutation(inside[role[inside] == NONE])
             tested, validated = round(self.test * len(free)), round(self.val * len(free))
             role[free] = TRAIN
             role[free[:tested]] = TEST
             role[free[tested : tested + validated]] = VAL
-            place = np.searchsorted(ids, ends[inside])
-            held.append(self._client(data, rows, ids, place, role[inside], rng))
-        if not any(bool(client.masks["train"].any()) for client in held):
+            local_ends = np.searchsorted(ids, ends[inside])
+            clients.append(self._client(data, rows, ids, local_ends, role[inside], rng))
+        if not any(bool(client.masks["train"].any()) for client in clients):
             raise UserError(f"split 'links' on {data.name!r}: no client has an edge to train on; use fewer clients")
-        return held
+        return clients
 
     def _client(
         self, data: NodeData, rows: Rows, ids: np.ndarray, ends: np.ndarray, role: np.ndarray, rng: np.random.Generator
     ) -> LinkClient:
-        """ends: (m, 2) rows of the client's edges, source below target. role: (m,) of each edge."""
+        """ends: (m, 2) nodes of the client's edges, source < target. role: (m,) of each edge."""
         counts = [self.negatives * int((role == part).sum()) for part in range(len(PARTS))]
-        others = _without_edge(ends, len(ids), sum(counts), rng)
-        # Where a graph is so dense that pairs are lacking, each part gets its share of them.
-        cuts = np.cumsum([len(others) * count // max(sum(counts), 1) for count in counts])
-        parts = np.searchsorted(cuts, np.arange(len(others)), side="right").clip(max=len(PARTS) - 1)
-        pairs, label = np.concatenate([ends, others]), np.repeat([1, 0], [len(ends), len(others)])
-        every = np.concatenate([role, parts])
+        negatives = _pairs_without_edge(ends, len(ids), sum(counts), rng)
+        # A dense graph may have too few pairs without an edge: each part then gets its share of them.
+        cuts = np.cumsum([len(negatives) * count // max(sum(counts), 1) for count in counts])
+        parts = np.searchsorted(cuts, np.arange(len(negatives)), side="right").clip(max=len(PARTS) - 1)
+        pairs, label = np.concatenate([ends, negatives]), np.repeat([1, 0], [len(ends), len(negatives)])
+        pair_role = np.concatenate([role, parts])
         order = np.lexsort((pairs[:, 1], pairs[:, 0]))
-        pairs, label, every = pairs[order], label[order], every[order]
-        seen = torch.from_numpy(ends[role == TRAIN])
-        both = torch.cat([seen, seen.flip(1)])
+        pairs, label, pair_role = pairs[order], label[order], pair_role[order]
+        trained = torch.from_numpy(ends[role == TRAIN])
+        both = torch.cat([trained, trained.flip(1)])
         graph = dgl.graph((both[:, 0], both[:, 1]), num_nodes=len(ids))
         graph.ndata["label"] = torch.full((len(ids),), -1)
         graph.ndata["global_id"] = torch.from_numpy(ids)
         for part in PARTS:
             graph.ndata[f"{part}_mask"] = torch.zeros(len(ids), dtype=torch.bool)
-        masks: dict[str, torch.Tensor] = {part: torch.from_numpy(every == code) for code, part in enumerate(PARTS)}
+        masks: dict[str, torch.Tensor] = {part: torch.from_numpy(pair_role == code) for code, part in enumerate(PARTS)}
         return LinkClient(graph, rows(ids), pairs=torch.from_numpy(pairs), label=torch.from_numpy(label), masks=masks)
 
 
-def _without_edge(ends: np.ndarray, nodes: int, count: int, rng: np.random.Generator) -> np.ndarray:
-    """(count, 2) different pairs of rows without an edge, first below second, in random order; fewer where there are
-    no more."""
+def _pairs_without_edge(ends: np.ndarray, nodes: int, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Return (count, 2) distinct pairs of nodes without an edge, first < second, in random order; fewer if there are
+    not enough."""
     edges, possible = ends[:, 0] * nodes + ends[:, 1], nodes * (nodes - 1) // 2
     wanted = min(count, possible - len(edges))
     pairs = np.empty(0, np.int64)
@@ -162,8 +162,8 @@ def _without_edge(ends: np.ndarray, nodes: int, count: int, rng: np.random.Gener
 
 @dataclass(frozen=True, eq=False)
 class LinkRows(LabelledRows):
-    """M pairs of nodes of K clients. nodes: the clients' graphs, of training edges alone. pairs: (M, 2) rows of
-    `nodes`. sizes: pairs of each client. label: (M,), 1 = an edge, 0 = none; masks: bool (M,)."""
+    """M pairs of nodes of K clients. nodes: the clients' graphs, of training edges only. pairs: (M, 2) rows of
+    `nodes`. sizes: pairs per client. label: (M,), 1 = an edge, 0 = none; masks: bool (M,)."""
 
     nodes: Batch
     pairs: torch.Tensor
@@ -182,7 +182,7 @@ class LinkRows(LabelledRows):
 
 
 class LinkClientBatch(ClientBatch):
-    """Members are `LinkClient`s. `batch` and `data` are all their pairs, of which the training ones make the loss."""
+    """A client batch of `LinkClient`s. `batch` and `data` are all pairs; the loss uses the training pairs."""
 
     def _batch_of(self, members: Sequence[LinkClient]) -> LinkRows:  # type: ignore[override]
         return LinkRows.of(members)
@@ -194,19 +194,20 @@ class LinkClientBatch(ClientBatch):
 
 
 class LinkModel(Backbone):
-    """z = the layers of `encoder` on the training edges, all of width h, the last one without activation. The logit of
-    an edge between u and v is the inner product of z_u and z_v, that of none is 0: their cross-entropy is the binary
-    cross-entropy of the inner product (Kipf & Welling 2016, arXiv 1611.07308). With `decoder` "mlp" both logits are
-    W_2 relu(W_1 (z_u * z_v) + b_1) + b_2, with dropout after the activation.
+    """A link predictor: z = `encoder` on the training edges, all layers of width h, no activation after the last.
 
-    Parameters: the encoder's own names; of the MLP "post." and "head.".
+    decoder "dot": the logit of an edge between u and v is the inner product of z_u and z_v, that of no edge is 0. Their
+    cross-entropy is the binary cross-entropy of the inner product (Kipf & Welling 2016, arXiv 1611.07308). decoder
+    "mlp": both logits are W_2 relu(W_1 (z_u * z_v) + b_1) + b_2, with dropout after the activation.
+
+    Parameters: those of the encoder, and for the MLP "post.*" and "head.*".
     """
 
     encoder: Backbone
 
     @classmethod
     def around(cls, given: Backbone) -> LinkModel:
-        """The predictor of links with the layers of a backbone."""
+        """Return the link predictor with the layers of a backbone."""
         return given.turned_into(cls, encoder=given.model_copy(update={"linear_head": False}), linear_head=False)
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
@@ -218,7 +219,7 @@ class LinkModel(Backbone):
         return params
 
     def forward(self, params: Params, batch: LinkRows, streams: Streams | None = None) -> Forward:  # type: ignore[override]
-        """Logits (M, 2) of pairs; `pre` holds what the decoder gets of each pair, (M, h)."""
+        """Return the logits (M, 2) of the pairs; `pre` is the decoder's input per pair, (M, h)."""
         z = self.encoder.forward(params, batch.nodes, streams).logits
         pair = z.index_select(0, batch.pairs[:, 0]) * z.index_select(0, batch.pairs[:, 1])
         if self.decoder == "dot":
@@ -229,12 +230,12 @@ class LinkModel(Backbone):
 
 
 def link_models(backbones: Sequence[Backbone]) -> list[Backbone]:
-    """Predictors of links with these layers."""
-    return [LinkModel.around(given) for given in backbones]
+    """Return the link predictors with the layers of these backbones."""
+    return [LinkModel.around(backbone) for backbone in backbones]
 
 
 class LinkEvaluator(Evaluator):
-    """Each client's model, or the server's, on the client's own pairs: ROC AUC or mean reciprocal rank."""
+    """Evaluate personal models, or the global one, on each client's pairs: ROC AUC or mean reciprocal rank."""
 
     @cached_property
     def _links(self) -> list[LinkClient]:
@@ -250,7 +251,7 @@ class LinkEvaluator(Evaluator):
         return [len(client.label) for client in self._links]
 
     def score(self, models: Models, model: str, data: str, *, with_loss: bool = False) -> Scored | None:
-        """As for nodes; None on the whole graph and the union, whose edges are to be predicted."""
+        """As for nodes; None on the whole graph and the union graph, because they contain the edges to predict."""
         return super().score(models, model, data, with_loss=with_loss) if data == "local" else None
 
     @staticmethod

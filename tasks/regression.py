@@ -1,7 +1,7 @@
-"""Regression: a number of each node, or of each graph, instead of a class.
+"""Regression: predict a number per node, or per graph, instead of a class.
 
-Loss: the mean squared error over a client's training rows. Scores: root mean square error or mean absolute error on a
-client's rows, mean over clients, as the dataset says (`scored_by`). Targets are predicted as they are, not scaled.
+Loss: the mean squared error over a client's training rows. Score: the root mean square error or mean absolute error
+(`scored_by` of the dataset) on a client's rows, mean over clients. Targets are not scaled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SquaredError(ClientBatch):
     """A client batch whose labels are numbers, (N, T)."""
 
     def loss(self, logits: torch.Tensor) -> torch.Tensor:
-        """(K,) mean squared error over each client's training rows; 0 for a client that has none."""
+        """Return (K,) mean squared errors over each client's training rows; 0 for a client without any."""
         rows = self.batch.rows["train"]
         gap = logits.index_select(0, rows) - self.batch.label.index_select(0, rows)
         return self.mean_over(gap.square().mean(1), rows)
@@ -39,7 +39,7 @@ class GraphBatch(SquaredError, LabelledClientBatch): ...
 
 
 class Errors(Evaluator):
-    """Scores of predicted numbers, of which lower is better."""
+    """Errors of predicted numbers as scores; lower is better."""
 
     def measured(self, logits: torch.Tensor, target: Target, with_loss: bool) -> Scored:
         val, test = (self._errors(logits, target, part) for part in ("val", "test"))
@@ -47,7 +47,7 @@ class Errors(Evaluator):
         return Scored(val, test, float(squares.nanmean()) if with_loss else None, None, target)
 
     def _errors(self, predicted: torch.Tensor, target: Target, part: str) -> torch.Tensor:
-        """(clients,) "rmse" or "mae"; nan for a client without rows."""
+        """Return the RMSE or MAE (clients,); nan for a client without rows."""
         gap = (predicted[target.rows[part]] - target.label[part]).double()
         if self.original.scored_by == "rmse":
             return target.means(gap.square().mean(1), part).sqrt()

@@ -1,4 +1,4 @@
-"""Small federations that every test can have, built by hand and not by the code under test."""
+"""Small federations for all tests, built by hand instead of by the tested code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ torch.set_num_threads(1)
 
 
 class Anywhere:
-    """The checkout may have any name, `fglbench-0.2.0` too: as a folder of tests it is no package."""
+    """The checkout may have any name, also `fglbench-0.2.0`: as a folder of tests it is no package."""
 
     @staticmethod
     def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector:
@@ -27,11 +27,11 @@ class Anywhere:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="write tests/golden.csv anew (test_golden.py)")
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden.csv (test_golden.py)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Anywhere())  # not a hook of this file, which would hold below tests/ only
+    config.pluginmanager.register(Anywhere())  # a hook of this file would apply below tests/ only
 
 
 def build(
@@ -82,13 +82,13 @@ def build(
 
 @pytest.fixture
 def registries() -> Iterator[None]:
-    """What a plug-in registers during a test is forgotten after it."""
+    """Removes the registrations of a test after it."""
     from fglbench.benchmark.suites.plugins import REGISTRIES
 
-    known, modules = {kind: dict(one._classes) for kind, one in REGISTRIES.items()}, set(sys.modules)
+    known, modules = {kind: dict(registry._classes) for kind, registry in REGISTRIES.items()}, set(sys.modules)
     yield
-    for kind, one in REGISTRIES.items():
-        one._classes = known[kind]
+    for kind, registry in REGISTRIES.items():
+        registry._classes = known[kind]
     for name in set(sys.modules) - modules:
         if name.startswith("fglbench_plugin_"):
             del sys.modules[name]
@@ -96,7 +96,7 @@ def registries() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def in_process() -> Iterator[None]:
-    """Commands run cells and checks in this process, and import plug-ins here: for tests of what follows from rows."""
+    """Commands run cells and checks in this process and import plug-ins here: for tests that only need the rows."""
     from fglbench.benchmark.runner.supervisor import run_in_process
     from fglbench.benchmark.suites import apart
     from fglbench.benchmark.suites.plugins import load_plugins
@@ -114,7 +114,7 @@ def in_process() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def federation() -> Callable[..., Federation]:
-    """The builder; its arguments are those of `build`."""
+    """The function `build`."""
     return build
 
 
@@ -143,26 +143,27 @@ def build_graph_sets(counts: tuple[int, ...] = (5, 3, 4), features: int = 4, see
 
 @pytest.fixture(scope="session")
 def graph_sets() -> Callable[..., Federation]:
-    """The builder; its arguments are those of `build_graph_sets`."""
+    """The function `build_graph_sets`."""
     return build_graph_sets
 
 
 def build_labelled_sets(counts: tuple[int, ...] = (9, 6, 8), **kwargs: Any) -> Federation:
-    """The same to be classified: of each client's graphs every second trains, the others validate and test in turn."""
+    """The same with labels: of each client's graphs every second is for training, the others for validation and test in
+    turn."""
     world = build_graph_sets(counts, **kwargs)
     masks = {part: torch.zeros(sum(counts), dtype=torch.bool) for part in ("train", "val", "test")}
     clients = []
     for client in world.clients:
         assert isinstance(client, GraphClient)
         place = torch.arange(len(client.graphs)) % 4
-        mine = {"train": place % 2 == 0, "val": place == 1, "test": place == 3}
-        for part, mask in mine.items():
+        client_masks = {"train": place % 2 == 0, "val": place == 1, "test": place == 3}
+        for part, mask in client_masks.items():
             masks[part][client.global_id[mask]] = True
-        clients.append(replace(client, masks=mine))
+        clients.append(replace(client, masks=client_masks))
     return replace(world, clients=clients, masks=masks)
 
 
 @pytest.fixture(scope="session")
 def labelled_sets() -> Callable[..., Federation]:
-    """The builder; its arguments are those of `build_labelled_sets`."""
+    """The function `build_labelled_sets`."""
     return build_labelled_sets

@@ -57,7 +57,7 @@ def line(title: str, values: list[float]) -> str:
 
 
 def conditions(boards: dict[str, Ranking]) -> list[str]:
-    scores, homophily = boards["stress-cut"].board.scores, boards["stress-homophily-3"].board.scores
+    scores, homophily = boards["stress-cut-3"].board.scores, boards["stress-homophily-3"].board.scores
     both = ["fedavg", "local"]
     tasks = {
         "5 clients": "louvain, 5 clients", "100 clients": "louvain, 100 clients",
@@ -125,7 +125,7 @@ def links(boards: dict[str, Ranking]) -> list[str]:
     assert (
         board.by_dataset[board.ranked].mean().idxmax() == "ditto" and against["fedavg"]["ditto"].verdict == "equivalent"
     )
-    assert not {"better"} & {found.verdict for baseline in against.values() for found in baseline.values()}
+    assert not {"better"} & {pair.verdict for baseline in against.values() for pair in baseline.values()}
     gain = 100 * (scores["fedavg"] - scores["local"])
     by_dataset = {name: gain[[f"{name} ({decoder})" for decoder in decoders]].tolist() for name in titles}
     assert all(min(by_dataset[name]) > 0 for name in ("cora", "citeseer"))

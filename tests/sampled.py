@@ -1,4 +1,4 @@
-"""Draws for tests that would try every method on everything: the same at every run, other ones for another method."""
+"""Draws for tests that would otherwise try all combinations: the same in every run, different per method."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fglbench.benchmark.contract.verdicts import fitting
 from fglbench.benchmark.engine import Method
 from fglbench.methods import METHODS
 
-# Preparations that take long and gain nothing from it where numbers are only compared.
+# Short preparations for tests that only compare numbers.
 SHORT: dict[str, dict[str, Any]] = {
     "fedsage+": {"generator_epochs": 3, "exchange_epochs": 2},
     "feddep": {"encoder_epochs": 5, "generator_epochs": 3, "exchange_epochs": 2},
@@ -24,20 +24,20 @@ SHORT: dict[str, dict[str, Any]] = {
 
 
 def with_code(names: Iterable[str]) -> list[object]:
-    """Names of methods as parameters of a test; those whose class has no function of its own (settings of another
-    method under a name) are slow: their code is that of the other, and test_golden.py has their numbers."""
+    """Names of methods as parameters of a test. Methods whose class has no function (settings of another method under a
+    new name) are slow tests: test_golden.py has their numbers."""
     with_functions = {name for name in names if any(map(inspect.isroutine, _written(METHODS.cls(name))))}
     return [pytest.param(name, marks=[pytest.mark.slow] * (name not in with_functions)) for name in names]
 
 
 def _written(cls: type) -> list[object]:
-    """What the body of a class defines, as functions."""
+    """The functions that a class body defines."""
     functions = [getattr(value, "__func__", getattr(value, "fget", value)) for value in vars(cls).values()]
     return [value for value in functions if getattr(value, "__module__", "") == cls.__module__]
 
 
 def sampled_trials(method: Method) -> list[Trial]:
-    """One trial federation of each task, of those that the method does not skip."""
+    """One trial federation per task, of those that the method does not skip."""
     by_task: dict[str, list[Trial]] = {}
     for trial in fitting(method):
         by_task.setdefault(trial.federation.task, []).append(trial)
@@ -48,8 +48,8 @@ def sampled_pairs(names: Iterable[str], cases: Iterable[str], number: int) -> li
     """(name, case) as parameters of a test; all but `number` cases of each name are slow."""
     cases = list(cases)
     return [
-        pytest.param(*one.values, case, marks=one.marks or [pytest.mark.slow] * (case not in drawn))  # type: ignore[attr-defined]
-        for one in with_code(names)
-        for drawn in [random.Random(one.values[0]).sample(cases, number)]  # type: ignore[attr-defined]
+        pytest.param(*parameter.values, case, marks=parameter.marks or [pytest.mark.slow] * (case not in drawn))  # type: ignore[attr-defined]
+        for parameter in with_code(names)
+        for drawn in [random.Random(parameter.values[0]).sample(cases, number)]  # type: ignore[attr-defined]
         for case in cases
     ]

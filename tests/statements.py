@@ -1,4 +1,4 @@
-"""What test_findings_pages.py and findings_pages.py read of the boards."""
+"""Statements that test_findings_pages.py and findings_pages.py compute from the boards."""
 
 from __future__ import annotations
 

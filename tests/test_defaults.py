@@ -19,12 +19,12 @@ from fglbench.methods import METHODS
 from fglbench.registry import Spec, searched
 
 TABLE = Path(__file__).with_name("defaults.json")
-CLASSED = {kind: one for kind, one in REGISTRIES.items() if kind != "backbone"}
-ROOMS = ("fglbench.methods.", "fglbench.datasets.", "fglbench.benchmark.engine.")
-TOLD = "a default has changed: no row may change its meaning; `python tests/test_defaults.py` writes the table anew"
+CLASSED = {kind: registry for kind, registry in REGISTRIES.items() if kind != "backbone"}
+MODULES = ("fglbench.methods.", "fglbench.datasets.", "fglbench.benchmark.engine.")
+MESSAGE = "a default has changed: no row may change its meaning; `python tests/test_defaults.py` writes the table anew"
 
 
-def own(cls: type[Spec]) -> dict[str, Any]:
+def field_defaults(cls: type[Spec]) -> dict[str, Any]:
     """[default, bounds...] of a spec's fields by the names that rows have; "required" where there is no default."""
     fields = {}
     for name, info in cls.model_fields.items():
@@ -35,7 +35,7 @@ def own(cls: type[Spec]) -> dict[str, Any]:
 
 
 def flags(cls: type[Spec]) -> dict[str, Any]:
-    """What a class says of itself beside its parameters: task, reference, fingerprint, ..."""
+    """The class attributes other than parameters: task, reference, fingerprint, ..."""
     names = sorted(
         cls.__class_vars__ - {"name", "about", "routes", "model_config", "family", "summary", "kind"} - RENAMED.keys()
     )
@@ -51,13 +51,13 @@ def shown(value: Any) -> Any:
 
 def specs(base: type[Spec] = Spec) -> Iterator[type[Spec]]:
     for cls in base.__subclasses__():
-        if cls.__module__.startswith(ROOMS) and ":" not in cls.__name__:  # `own:NAME`, `tu:NAME`: made on demand
+        if cls.__module__.startswith(MODULES) and ":" not in cls.__name__:  # `own:NAME`, `tu:NAME`: made on demand
             yield cls
             yield from specs(cls)
 
 
 def training(name: str) -> dict[str, Any]:
-    """What a method, at its defaults, makes of the default training, where that is something else."""
+    """The default training after a method at its defaults, if it changes."""
     before = TrainConfig().params()
     after = METHODS.build(name).protocol(TrainConfig()).params()
     return {key: value for key, value in after.items() if value != before[key]}
@@ -65,23 +65,31 @@ def training(name: str) -> dict[str, Any]:
 
 def defaults() -> dict[str, dict[str, Any]]:
     """Kind -> name -> defaults; specs that no registry has, such as methods' own encoders, by class."""
-    table = {kind: {name: own(one.cls(name)) for name in built_in(one)} for kind, one in REGISTRIES.items()}
-    registered = {TrainConfig} | {one.cls(name) for one in REGISTRIES.values() for name in one.names()}
-    table |= {
-        f"flags of {kind}s": {name: flags(one.cls(name)) for name in built_in(one)} for kind, one in CLASSED.items()
+    table = {
+        kind: {name: field_defaults(registry.cls(name)) for name in built_in(registry)}
+        for kind, registry in REGISTRIES.items()
     }
-    table["training"] = {"": own(TrainConfig)}
+    registered = {TrainConfig} | {registry.cls(name) for registry in REGISTRIES.values() for name in registry.names()}
+    table |= {
+        f"flags of {kind}s": {name: flags(registry.cls(name)) for name in built_in(registry)}
+        for kind, registry in CLASSED.items()
+    }
+    table["training"] = {"": field_defaults(TrainConfig)}
     table["training of methods"] = {name: changed for name in built_in(METHODS) if (changed := training(name))}
-    table["tuned"] = {f"{kind} {name}": one for kind, name, one in tuned()}
-    others = {f"{cls.__module__}.{cls.__qualname__}".partition(".")[2]: cls for cls in specs() if cls not in registered}
-    table["others"] = {name: values for name in sorted(others) if (values := own(others[name]))}
+    table["tuned"] = {f"{kind} {name}": registry for kind, name, registry in tuned()}
+    unregistered = {
+        f"{cls.__module__}.{cls.__qualname__}".partition(".")[2]: cls for cls in specs() if cls not in registered
+    }
+    table["others"] = {name: values for name in sorted(unregistered) if (values := field_defaults(unregistered[name]))}
     return table
 
 
 def tuned() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """What `fglbench tune` tries of each spec, by field: tuned settings were chosen among these and no others."""
+    """The values that `fglbench tune` tries of each spec, by field: tuned settings were chosen among these."""
     classes = [("training", "", TrainConfig)]
-    classes += [(kind, name, one.cls(name)) for kind, one in REGISTRIES.items() for name in built_in(one)]
+    classes += [
+        (kind, name, registry.cls(name)) for kind, registry in REGISTRIES.items() for name in built_in(registry)
+    ]
     yield from ((kind, name, shown(tried)) for kind, name, cls in classes if (tried := searched(cls)))
 
 
@@ -91,7 +99,7 @@ def built_in(registry: Any) -> list[str]:
 
 
 def text(table: dict[str, dict[str, Any]]) -> str:
-    """One line a spec, so that a diff names it."""
+    """One line per spec, so that a diff names it."""
     kinds = []
     for kind, names in table.items():
         lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(values)}" for name, values in names.items())
@@ -101,10 +109,10 @@ def text(table: dict[str, dict[str, Any]]) -> str:
 
 def test_every_default_is_the_one_of_the_table() -> None:
     wanted, actual = json.loads(TABLE.read_text()), defaults()
-    assert actual.keys() == wanted.keys(), TOLD
+    assert actual.keys() == wanted.keys(), MESSAGE
     for kind in wanted:
-        assert actual[kind] == wanted[kind], TOLD
-    assert text(actual) == TABLE.read_text(), TOLD
+        assert actual[kind] == wanted[kind], MESSAGE
+    assert text(actual) == TABLE.read_text(), MESSAGE
 
 
 def test_the_table_has_every_registered_name_and_sees_a_change() -> None:
@@ -112,7 +120,7 @@ def test_the_table_has_every_registered_name_and_sees_a_change() -> None:
     assert table["training"][""]["lr"] == [0.01, "Gt(gt=0)"] and table["method"]["fedprox"]["mu"][0] == 0.01
     assert all(len(table[kind]) >= 3 for kind in REGISTRIES)
     assert table["tuned"]["method fedprox"]["mu"][0] == {"mu": 0.001}
-    assert table["training of methods"]  # SCAFFOLD and others bring a protocol of their own
+    assert table["training of methods"]  # SCAFFOLD and others change the protocol
 
 
 def test_a_new_option_changes_no_key() -> None:

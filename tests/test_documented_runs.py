@@ -40,7 +40,7 @@ DATA = (
     "fglbench data info cora",
     "fglbench data partition cora --partition louvain --clients 10 --plot",
 )
-ELSEWHERE = {  # what is only parsed here, and the reason or the test that runs it
+ELSEWHERE = {  # only parsed here: the reason or the test that runs it
     "data fetch": "downloads",
     "data describe": "minutes: tests/datasets/test_data_command.py",
     "profile": "needs a copy of another library: tests/benchmark/profile",
@@ -51,7 +51,7 @@ ELSEWHERE = {  # what is only parsed here, and the reason or the test that runs 
 }
 
 
-def others() -> list[str]:
+def other_commands() -> list[str]:
     """The commands of the pages that are not walked and that test_documents.py does not run."""
     lines = [line for place, line in blocks() if not place.startswith(WALKED)]
     return [line for line in dict.fromkeys(lines) if line not in cheap()]
@@ -59,13 +59,13 @@ def others() -> list[str]:
 
 def planned() -> list[str]:
     """Those to plan, and the whole ones in sentences of all pages."""
-    lines = [line for line in others() if line.split()[1] in PLANNED]
+    lines = [line for line in other_commands() if line.split()[1] in PLANNED]
     whole = [f"fglbench {line}" for _, line in inline() if re.match(rf"({'|'.join(PLANNED)}) -[ms] [a-z]", line)]
     return [line for line in dict.fromkeys([*lines, *whole]) if not re.search("my-|--record|--report|cuda", line)]
 
 
-def said(words: list[str]) -> str:
-    """What a command prints that is run in this process; it must end well."""
+def output_of(words: list[str]) -> str:
+    """The output of a command that runs in this process and must succeed."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         code = main(words)
@@ -82,7 +82,7 @@ def walk(page: str, *more: tuple[str, str]) -> dict[str, str]:
             for old, new in more:
                 typed = re.sub(old, new, typed)
             if typed:
-                printed[line] = said(shlex.split(typed)[1:])
+                printed[line] = output_of(shlex.split(typed)[1:])
     return printed
 
 
@@ -96,7 +96,7 @@ def quoted(page: str) -> list[str]:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, in which commands run their rows in this process and find the real data."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("warnings.warn", lambda *_, **__: None)
@@ -104,7 +104,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_command_is_planned_run_or_has_a_reason() -> None:
-    left = [line for line in others() if line.split()[1] not in (*PLANNED, *READING)]
+    left = [line for line in other_commands() if line.split()[1] not in (*PLANNED, *READING)]
     left = [line for line in left if line not in DATA]
     words = {" ".join(line.split()[1 : 3 if line.split()[1] == "data" else 2]) for line in left}
     assert words == set(ELSEWHERE)
@@ -116,26 +116,28 @@ def test_every_command_is_planned_run_or_has_a_reason() -> None:
     [pytest.param(line, marks=[pytest.mark.slow] * bool(number % 3)) for number, line in enumerate(planned())],
     ids=lambda line: line[9:],
 )
-def test_it_is_planned(line: str, here: Path) -> None:
+def test_a_command_is_planned(line: str, workdir: Path) -> None:
     words = shlex.split(line)[1:]
-    assert said(words if "--dry-run" in words else [*words, "--dry-run"])
+    assert output_of(words if "--dry-run" in words else [*words, "--dry-run"])
 
 
-@pytest.mark.parametrize("line", [line for line in others() if line.split()[1] in READING], ids=lambda line: line[9:])
-def test_it_reads_the_stored_rows(line: str, here: Path) -> None:
-    (here / "results").symlink_to(ROOT / "results")
-    assert said(shlex.split(line)[1:])
+@pytest.mark.parametrize(
+    "line", [line for line in other_commands() if line.split()[1] in READING], ids=lambda line: line[9:]
+)
+def test_a_command_reads_the_stored_rows(line: str, workdir: Path) -> None:
+    (workdir / "results").symlink_to(ROOT / "results")
+    assert output_of(shlex.split(line)[1:])
 
 
 @needs_cora
 @pytest.mark.parametrize("line", DATA, ids=lambda line: line[9:])
-def test_it_reads_data(line: str, here: Path) -> None:
-    assert line in others() and said(shlex.split(line)[1:])
+def test_a_command_reads_data(line: str, workdir: Path) -> None:
+    assert line in other_commands() and output_of(shlex.split(line)[1:])
 
 
 @needs_cora
 @pytest.mark.usefixtures("in_process")
-def test_the_tutorial(here: Path) -> None:
+def test_the_tutorial(workdir: Path) -> None:
     printed = " ".join(" ".join(walk("docs/tutorial.md").values()).split())
     outputs = [" ".join(output.split()) for output in quoted("docs/tutorial.md") if "import" not in output]
     assert len(outputs) == 2
@@ -144,19 +146,19 @@ def test_the_tutorial(here: Path) -> None:
         place = words.find(re.sub(NUMBER, "#", output))
         assert place >= 0, output
         before, numbers = words.count("#", 0, place), re.findall(NUMBER, output)
-        there = re.findall(NUMBER, printed)[before : before + len(numbers)]
-        pairs = [(float(one), float(other)) for one, other in zip(there, numbers, strict=True) if ":" not in one]
+        actual = re.findall(NUMBER, printed)[before : before + len(numbers)]
+        pairs = [(float(one), float(other)) for one, other in zip(actual, numbers, strict=True) if ":" not in one]
         assert all(one == pytest.approx(other, abs=0.3, rel=0.02) for one, other in pairs), output  # another processor
 
 
 @needs_cora
 @pytest.mark.usefixtures("registries", "in_process")
-def test_the_readme(here: Path) -> None:
-    (here / "FOLDER").mkdir()
+def test_the_readme(workdir: Path) -> None:
+    (workdir / "FOLDER").mkdir()
     nodes, edges = quoted("docs/own-data.md")[:2]
-    (here / "FOLDER" / "nodes.csv").write_text(nodes)
-    (here / "FOLDER" / "edges.csv").write_text(edges)
-    (here / "results").symlink_to(ROOT / "results")
+    (workdir / "FOLDER" / "nodes.csv").write_text(nodes)
+    (workdir / "FOLDER" / "edges.csv").write_text(edges)
+    (workdir / "results").symlink_to(ROOT / "results")
     few = (r"(fglbench run --quick) (--results)", r"\1 -m fedavg,fedprox,local -d cora \2")
     short = (r"(fglbench run .*)", rf"\1 {SHORT}")
     plain = (r"fglbench new method my-method --torch.*", "")
@@ -166,19 +168,19 @@ def test_the_readme(here: Path) -> None:
 
 
 @pytest.mark.usefixtures("registries", "in_process")
-def test_own_data(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_data(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fglbench.datasets.own_data._folders", {})
-    (here / "villages").mkdir()
+    (workdir / "villages").mkdir()
     nodes, edges = quoted("docs/own-data.md")[:2]
-    (here / "villages" / "nodes.csv").write_text(nodes)
-    (here / "villages" / "edges.csv").write_text(edges)
+    (workdir / "villages" / "nodes.csv").write_text(nodes)
+    (workdir / "villages" / "edges.csv").write_text(edges)
     monkeypatch.setenv("FGLBENCH_OWN", "villages")
     walk("docs/own-data.md")
 
 
 @needs_cora
 @pytest.mark.usefixtures("registries", "in_process")
-def test_plug_ins(here: Path) -> None:
+def test_plug_ins(workdir: Path) -> None:
     """From a template to rows; the package of the page is tested in tests/benchmark/test_plugins.py."""
     walk("docs/plug-ins.md", (r"fglbench (check shores|run -m slow-avg).*", ""), (r"(fglbench run .*)", rf"\1 {SHORT}"))
     assert set(fglbench.load_results("runs")["partition"]) == {"my-cut"}
@@ -186,9 +188,9 @@ def test_plug_ins(here: Path) -> None:
 
 @needs_cora
 @pytest.mark.usefixtures("registries", "in_process")
-def test_extending(here: Path) -> None:
+def test_extending(workdir: Path) -> None:
     text = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-    (here / "parts.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.S)))
+    (workdir / "parts.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.S)))
     walk("docs/extending.md", (r"(fglbench run .*)", rf"\1 {SHORT}"))
     (row,) = fglbench.load_results("runs").to_dict("records")
     assert (row["dataset"], row["partition"], row["split"], row["backbone"]) == (
@@ -199,14 +201,14 @@ def test_extending(here: Path) -> None:
 
 @needs_cora
 @pytest.mark.usefixtures("registries", "in_process")
-def test_contributing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contributing(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The way of a method outside of the package: no --into, and --plugin, as the page says."""
-    # The checkout of this test may have changes, and then no row is taken.
+    # Rows of a checkout with changes would be refused.
     monkeypatch.setattr(supervisor, "stamped", committed)
     for command in ("init -q", "config user.name x", "config user.email x@example.org"):
         subprocess.run(["git", *command.split()], check=True)
     plugin = " --plugin my_method.py"
-    said(["new", "method", "my-method"])
+    output_of(["new", "method", "my-method"])
     for words in (["add", "my_method.py"], ["commit", "-q", "-m", "Add my-method"]):
         subprocess.run(["git", *words], check=True)
     walk(
@@ -215,7 +217,7 @@ def test_contributing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (r"(fglbench compete .*)", r"\1 --dry-run"),
         (r"(fglbench (?:check|run|submit) .*)", rf"\1{plugin}"),
     )
-    assert (here / "results" / "submissions" / "my-method" / "quick" / "my-method.csv").is_file()
+    assert (workdir / "results" / "submissions" / "my-method" / "quick" / "my-method.csv").is_file()
 
 
 def committed(threads: int, submitter: str, device: str = "cpu") -> tuple[dict[str, Any], dict[str, Any]]:

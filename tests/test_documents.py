@@ -1,7 +1,6 @@
-"""What the documents say: every command parses, cheap ones run, links lead somewhere, no page is old.
+"""The documents: every command parses, cheap ones run, links have targets, generated pages are up to date.
 
-test_documented_runs.py plans or runs the other commands.
-"""
+test_documented_runs.py plans or runs the other commands."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 TREE = typer.main.get_command(app)
-CHEAP = ("list", "show", "doctor", "reproduce", "run")  # of run and reproduce, what only lists or plans
+CHEAP = ("list", "show", "doctor", "reproduce", "run")  # run and reproduce only if they list or plan
 
 
 def blocks() -> Iterator[tuple[str, str]]:
@@ -65,16 +64,16 @@ def test_every_command_parses(place: str, line: str, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("place", "line"), list(inline()), ids=lambda value: value if ":" in value else "")
-def test_every_command_in_a_sentence_is_one(place: str, line: str) -> None:
+def test_every_command_in_a_sentence_has_known_options(place: str, line: str) -> None:
     command, words = descend([word for word in line.split() if word != "..."])
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)} | {
         "--help"
     }
-    asked = {word.strip("[]").partition("=")[0] for word in words if re.match(r"\[?-[-a-z]", word)}
-    assert asked <= known
+    options = {word.strip("[]").partition("=")[0] for word in words if re.match(r"\[?-[-a-z]", word)}
+    assert options <= known
 
 
-def test_there_are_commands_to_look_at() -> None:
+def test_the_pages_have_commands() -> None:
     assert len(list(blocks())) > 40 and len(list(inline())) > 30
 
 
@@ -92,7 +91,7 @@ def test_cheap_commands_run(line: str, tmp_path: Path, monkeypatch: pytest.Monke
         assert main(shlex.split(line)[1:]) == 0
 
 
-def test_the_page_of_columns_is_fresh_and_says_something_of_each() -> None:
+def test_the_page_of_columns_is_up_to_date() -> None:
     assert [name for name, info in Row.model_fields.items() if not info.description] == []
     assert (ROOT / "docs" / "columns.md").read_text(encoding="utf-8") == glossary()
 

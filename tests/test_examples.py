@@ -23,7 +23,7 @@ def test_the_page_names_every_example() -> None:
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_an_example_is_made_of_cells(path: Path) -> None:
+def test_an_example_consists_of_cells(path: Path) -> None:
     """As Jupytext's percent format has them: text in comments, no line of code before the first cell."""
     text = path.read_text(encoding="utf-8")
     cells = re.split(r"^# %%", text, flags=re.M)
@@ -41,7 +41,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(name: str, place: Path, monkeypatch: pytest.MonkeyPatch, **settings: str) -> None:
     monkeypatch.chdir(place)
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0}, raising=False)  # one worker: most of it is its start
+    monkeypatch.setattr(
+        "os.sched_getaffinity", lambda _: {0}, raising=False
+    )  # one worker: its start takes most of the time
     for key, value in settings.items():
         monkeypatch.setenv(key, value)
     runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
@@ -57,13 +59,11 @@ def test_two_methods_and_their_rows(
     assert set(rows["training.local_epochs"]) == {5} and len(rows) == 6
     run("read_rows", place, monkeypatch, RESULTS="runs/compare")
     assert (place / "traffic.png").stat().st_size > 5000
-    told = capsys.readouterr().out
-    assert "upload_bytes" in told  # of the curves
+    output = capsys.readouterr().out
+    assert "upload_bytes" in output  # of the curves
     scored = rows[(rows["method"] == "fedavg") & (rows["clients"] == rows["clients"].iloc[0])]
-    line = next(line.split() for line in told[told.index("0 gcn") :].splitlines() if line.startswith("fedavg"))
-    assert float(line[-1]) == pytest.approx(
-        scored["score"].mean(), abs=6e-4
-    )  # one kind: it is what the clients' mean is
+    line = next(line.split() for line in output[output.index("0 gcn") :].splitlines() if line.startswith("fedavg"))
+    assert float(line[-1]) == pytest.approx(scored["score"].mean(), abs=6e-4)
 
 
 def test_a_method(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def test_there_are_notebooks_and_the_page_names_them() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_is_stored_with_what_it_printed(name: str) -> None:
+def test_a_notebook_is_stored_with_its_output(name: str) -> None:
     book = nbformat.read(FOLDER / f"{name}.ipynb", 4)
     nbformat.validate(book)
     code = [cell for cell in book.cells if cell.cell_type == "code"]
@@ -118,11 +118,11 @@ def test_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     book = nbformat.read(FOLDER / f"{name}.ipynb", 4)
     runner = preprocessors.ExecutePreprocessor(timeout=300, kernel_name="python3")
     runner.preprocess(book, {"metadata": {"path": str(tmp_path)}})  # raises CellExecutionError, with the cell
-    told = [texts(cell) for cell in book.cells if cell.cell_type == "code"]
+    outputs = [texts(cell) for cell in book.cells if cell.cell_type == "code"]
     assert any("image/png" in out.get("data", {}) for cell in book.cells for out in cell.get("outputs", ()))
     if name == "own_method":
-        table = next(text for text in told if "best_round" in text)
+        table = next(text for text in outputs if "best_round" in text)
         assert table.count(" ok ") == 3 and "notebook-prox" in table
     else:
-        assert any("clinic-7" in text and "gain" in text for text in told)
-        assert any("Your data: 640 nodes" in text for text in told)
+        assert any("clinic-7" in text and "gain" in text for text in outputs)
+        assert any("Your data: 640 nodes" in text for text in outputs)

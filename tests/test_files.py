@@ -14,7 +14,7 @@ from fglbench.datasets import content
 from fglbench.files import replacing, sweep, write_atomically
 
 
-def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+def test_a_file_is_replaced_whole_without_other_files_left(tmp_path: Path) -> None:
     path = tmp_path / "a/b/file.txt"
     for data in (b"old", b"new and longer"):
         write_atomically(path, data)
@@ -23,7 +23,7 @@ def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path) 
     assert [each.name for each in path.parent.iterdir()] == ["file.txt"]
 
 
-def test_what_fails_in_between_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file.txt"
     write_atomically(path, b"old")
     with pytest.raises(KeyboardInterrupt), replacing(path) as stream:  # noqa: PT012
@@ -42,26 +42,26 @@ def test_what_fails_in_between_leaves_the_old_content(tmp_path: Path, monkeypatc
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_content_and_its_place_are_on_disk_before_it_is_said_to_be_written(
+def test_content_and_folder_are_synced_before_the_write_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done: list[str] = []
+    events: list[str] = []
     sync, replace = os.fsync, os.replace
 
     def watched(handle: int) -> None:
-        done.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
+        events.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
         sync(handle)
 
     monkeypatch.setattr(os, "fsync", watched)
-    monkeypatch.setattr(os, "replace", lambda *paths: (done.append("replace"), replace(*paths)))
+    monkeypatch.setattr(os, "replace", lambda *paths: (events.append("replace"), replace(*paths)))
     write_atomically(tmp_path / "file", b"x")
-    assert done == ["file", "replace", "folder"]
+    assert events == ["file", "replace", "folder"]
     content.write({"label": np.arange(3)}, tmp_path / "data.npz")
-    assert done == ["file", "replace", "folder"] * 2
+    assert events == ["file", "replace", "folder"] * 2
     assert content.read(tmp_path / "data.npz")["label"].tolist() == [0, 1, 2]
 
 
-def test_a_sweep_takes_what_dead_writers_left_and_nothing_of_a_living_one(tmp_path: Path) -> None:
+def test_a_sweep_removes_files_of_dead_writers_only(tmp_path: Path) -> None:
     inner = tmp_path / "quick" / "history"
     inner.mkdir(parents=True)
     (tmp_path / "kept.csv").write_bytes(b"x")
@@ -79,7 +79,7 @@ def test_a_sweep_takes_what_dead_writers_left_and_nothing_of_a_living_one(tmp_pa
     assert [path.name for path in inner.iterdir()] == ["curves"]
 
 
-def test_writers_and_sweepers_beside_each_other_lose_nothing(tmp_path: Path) -> None:
+def test_writers_and_sweepers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     done = threading.Event()
 
     def sweeper() -> None:

@@ -46,7 +46,7 @@ def boards() -> dict[str, Ranking]:
 
 def gap(boards: dict[str, Ranking], place: str, first: str = "fedavg", second: str = "local"):
     """Paired difference on a task of the board of clients and label skew."""
-    seeds = boards["stress-cut"].board.seeds_of(place)
+    seeds = boards["stress-cut-3"].board.seeds_of(place)
     return paired_difference(seeds[first], seeds[second])
 
 
@@ -140,18 +140,18 @@ def cut_phrases(boards: dict[str, Ranking]) -> list[str]:
     few, many = (gap(boards, f"citeseer (louvain, {clients} clients)") for clients in (5, 100))
     alpha = "{} (label-dirichlet, alpha={}, 10 clients)"
     skewed = {name: gap(boards, alpha.format(name, 0.1)) for name in ("cora", "citeseer", "amazon-photo")}
-    alike = {name: gap(boards, alpha.format(name, 10.0)) for name in skewed}
-    assert all(difference.mean < 0 for difference in skewed.values())
+    mild = {name: gap(boards, alpha.format(name, 10.0)) for name in skewed}
+    assert [name for name, difference in skewed.items() if difference.mean < 0] == ["cora", "citeseer"]
     assert [name for name, difference in skewed.items() if difference.high < 0] == ["citeseer"]
-    assert all(difference.low > 0 for difference in alike.values())
-    one, gains = skewed["citeseer"], [points(difference.mean) for difference in alike.values()]
+    assert all(difference.low > 0 for difference in mild.values())
+    one, gains = skewed["citeseer"], [points(difference.mean) for difference in mild.values()]
     return [
         f"CiteSeer: {points(few.mean)} with 5 clients, {points(many.mean)} with 100",
-        "At Dirichlet alpha 0.1 local training is higher on Cora, CiteSeer and Photo, significantly only on CiteSeer, "
+        "At Dirichlet alpha 0.1 local training is higher on Cora and CiteSeer, significantly only on CiteSeer, "
         f"by {points(-one.mean)[1:]} ({points(-one.high)} to {points(-one.low)}). At alpha 10 FedAvg leads "
         f"significantly: Cora {gains[0]}, CiteSeer {gains[1]}, Photo {gains[2]}.",
-        "results on clients and skew: 3 graphs, 3 seeds, 40 rounds",
-        "Two stress leaderboards (clients and skew in finding 2) stop after 40 rounds with settings chosen for 400.",
+        "results on clients and skew: 3 graphs, 3 seeds.",
+        "One leaderboard (Stress) stops after 40 rounds with settings chosen for 400.",
     ]
 
 
@@ -235,8 +235,10 @@ def claim_phrases() -> list[str]:
     lines = []
     for paper, stated in STATED.items():
         readings_of_paper = [readings for suite, readings in counts_of.items() if suite.startswith(f"{paper.lower()}-")]
-        others = [[counts for name, counts in readings.items() if name != stated] for readings in readings_of_paper]
-        best = [max(each, key=lambda counts: (counts[0], -counts[1])) for each in others]
+        other_readings = [
+            [counts for name, counts in readings.items() if name != stated] for readings in readings_of_paper
+        ]
+        best = [max(each, key=lambda counts: (counts[0], -counts[1])) for each in other_readings]
         sums = [
             " / ".join(map(str, np.sum(counts, axis=0)))
             for counts in ([each[stated] for each in readings_of_paper], best)
@@ -251,10 +253,10 @@ def phrases(boards: dict[str, Ranking]) -> dict[str, list[str]]:
     for part in (cut_phrases, default_phrases, privacy_phrases, graph_phrases):
         findings += part(boards)
     alone = boards["graph"].inference.against["local"]["fedavg"]
-    skewed = [lost_to_skew(boards, name) for name in ("cora", "amazon-photo", "citeseer")]
+    skewed = [lost_to_skew(boards, name) for name in ("cora", "citeseer")]
     readme.append(
-        f"Strong label skew (alpha 0.1; 40 rounds): Cora by {skewed[0]} points, Photo by {skewed[1]}, "
-        f"CiteSeer by {skewed[2]}; only the last is significant"
+        f"Strong label skew (Dirichlet alpha 0.1): Cora by {skewed[0]} points (not significant), "
+        f"CiteSeer by {skewed[1]} (significant)"
     )
     readme.append(f"Classification of sets of graphs, untuned: by {100 * -alone.mean:.1f} points")
     return {"README.md": readme, "results/FINDINGS.md": [*findings, *claim_phrases()]}
@@ -272,13 +274,13 @@ def prose(page: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_statement_is_as_the_rows_have_it(page: str, phrases: dict[str, list[str]]) -> None:
+def test_each_statement_has_the_numbers_of_the_rows(page: str, phrases: dict[str, list[str]]) -> None:
     text = prose(page)
     assert [phrase for phrase in phrases[page] if squeezed(phrase) not in text] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_number_stands_outside_of_a_statement(page: str, phrases: dict[str, list[str]]) -> None:
+def test_every_number_is_part_of_a_statement(page: str, phrases: dict[str, list[str]]) -> None:
     text = prose(page)
     for phrase in sorted([*phrases[page], *NAMES], key=len, reverse=True):
         text = text.replace(squeezed(phrase), " ")
@@ -297,7 +299,7 @@ def phrases_of_findings(boards: dict[str, Ranking]) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", findings_pages.PAGES)
-def test_each_number_of_a_page_of_findings_is_as_the_rows_have_it_or_a_setting(
+def test_each_number_of_a_page_of_findings_is_recomputed_or_a_setting(
     name: str, phrases_of_findings: dict[str, list[str]]
 ) -> None:
     text, known = findings_pages.prose(findings_pages.PAGES[name]), findings_pages.SETTINGS.get(name, ())

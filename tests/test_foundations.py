@@ -1,4 +1,4 @@
-"""Which combinations of Python, torch and DGL are made to work, without one of them being installed."""
+"""The combinations of Python, torch and DGL that are made to work, without installing them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def fake_dgl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     [
         (None, False),  # DGL 1.1.3: no such part
         ([], True),
-        (["libgraphbolt_pytorch_2.2.1.so", "libgraphbolt_pytorch_2.13.so"], True),  # others' torch
+        (["libgraphbolt_pytorch_2.2.1.so", "libgraphbolt_pytorch_2.13.so"], True),
         (["libgraphbolt_pytorch_2.2.1.so", "libgraphbolt_pytorch_2.13.0.so"], False),
         (["graphbolt_pytorch_2.13.0.dll"], False),
     ],
 )
-def test_graphbolt_is_kept_out_where_it_has_no_library(fake_dgl: Path, libraries, stands_in) -> None:
+def test_graphbolt_is_replaced_if_its_library_is_missing(fake_dgl: Path, libraries, stands_in) -> None:
     if libraries is not None:
         (fake_dgl / "graphbolt").mkdir()
         for name in libraries:
@@ -54,7 +54,7 @@ def test_nothing_is_touched_once_dgl_is_there(fake_dgl: Path, monkeypatch) -> No
     assert "dgl.graphbolt" not in sys.modules
 
 
-def test_dgl_itself_finds_the_stand_in() -> None:
+def test_dgl_imports_the_replacement() -> None:
     """The import statement that DGL uses takes an empty module from where it is put."""
     code = (
         "import fglbench, sys, types\n"
@@ -76,8 +76,8 @@ def test_the_pythons_are_those_that_setup_cfg_asks_for(monkeypatch, version, fit
     assert f"Python {'.'.join(map(str, version))}".replace("Python", "Python ::") in text or not fits
 
 
-def test_torch_is_asked_for_its_distributed_tensors_in_vain() -> None:
-    """What the first operation on lazy weights imports: neither SymPy nor what is to be the real thing afterwards."""
+def test_lazy_weights_do_not_import_distributed_tensors() -> None:
+    """The first operation on lazy weights imports neither SymPy nor the real module."""
     code = (
         "import fglbench, sys, torch\n"
         "from fglbench.benchmark.engine import lazy\n"
@@ -89,7 +89,7 @@ def test_torch_is_asked_for_its_distributed_tensors_in_vain() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_distributed_tensors_that_are_there_stay() -> None:
+def test_imported_distributed_tensors_are_kept() -> None:
     real = SimpleNamespace()
     name = "torch.distributed.tensor"
     before = sys.modules.get(name)

@@ -1,8 +1,8 @@
 """Golden runs: the numbers of every method on small federations, the keys of all rows, and partition hashes, pinned.
 
 A number of a method changes only together with its `revision`. Keys and partition hashes never change.
-`pytest tests/test_golden.py -n 0 --update-golden` writes golden.csv anew. It refuses a run whose numbers changed while
-its revision did not; to accept those too (a case of this file changed, say) delete their lines first.
+`pytest tests/test_golden.py -n 0 --update-golden` rewrites golden.csv. It refuses a run whose numbers changed while its
+revision did not; to accept those too (for example after a change of a case of this file) delete their lines first.
 
 Another processor sums in another order, so messages are not hashed: of those of each step the file has the 2-norm and
 the product with a fixed vector. Numbers are equal if they differ by at most their line's tolerance, relative to their
@@ -33,16 +33,18 @@ from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation
 from fglbench.datasets.federation import Federation, GraphSetData
 from fglbench.methods import METHODS
 
+from .test_defaults import built_in
+
 GOLDEN = Path(__file__).with_name("golden.csv")
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 TOLERANCE = 1e-6
-MARGIN, PERTURBED, ROUNDING = 5, 3, 2.0**-23  # of the tolerance over the differences of this number of perturbed runs
+MARGIN, PERTURBED, ROUNDING = 5, 3, 2.0**-23  # factor of the tolerance, number of perturbed runs
 EXACT = ("revision", "upload_bytes", "download_bytes", "optimiser_steps", "model_steps", "budget_steps", "best_round")
 NUMBERS = ("score", "val", "curve", "uploads", "downloads")
 COLUMNS = ("method", "case", *EXACT, "tolerance", *NUMBERS, "hash")
-ROWS_UNTIL = "2026-11-26T16:00:00Z"  # the hash of the keys is of rows that started before; later ones may be added
+ROWS_UNTIL = "2026-11-26T16:00:00Z"  # the hash covers rows that started before; later ones may be added
 
-SMALL: dict[str, dict[str, Any]] = {  # parameters with which a few rounds reach all of a method, and show all its terms
+SMALL: dict[str, dict[str, Any]] = {  # parameters with which a few rounds use all code and all terms of a method
     **{name: {"mu": 1.0} for name in ("fedprox", "fedprox-mlp", "infograph-fedprox", "mvgrl-fedprox")},
     "fed-pub": {"l1": 0.1, "prune": 0.9, "proximal": 0.1},
     "fedsage+": {"generator_epochs": 3, "exchange_epochs": 2, "latent": 4, "generator_hidden": 8},
@@ -65,7 +67,7 @@ SMALL: dict[str, dict[str, Any]] = {  # parameters with which a few rounds reach
     "ghost": {"lam_retention": 1.0},
     "o-pfgl": {"condense_steps": 20, "lam": 5.0, "nodes": 2},
 }
-CALM: dict[str, dict[str, Any]] = {  # training in which rounding does not grow out of hand
+CALM: dict[str, dict[str, Any]] = {  # training that does not amplify rounding
     **{name: {"lr": 0.01} for name in ("fedomd", "fedomd-cmd", "fedomd-ortho")},
     **{name: {"rounds": 2} for name in ("intra-fedavg", "intra-mse", "intra-kl")},
 }
@@ -74,7 +76,7 @@ NODES = {**SGD, "select_by": "val_loss"}
 GRAPHS = {**SGD, "lr": 1e-3, "batch_size": 4}
 PARTIAL = {**NODES, "rounds": 4, "participation": 0.67, "failure": 0.2, "straggle": 0.5}
 STRESS = {"feature_noise": 0.3, "missing_features": 0.2, "edge_noise": 0.3, "dropped_edges": 0.2, "label_noise": 0.3}
-FEDAVG: dict[str, dict[str, Any]] = {  # what the engine does beside the method, tried with FedAvg alone
+FEDAVG: dict[str, dict[str, Any]] = {  # options of the engine, with FedAvg only
     "adam": {"optimiser": "adam", "lr": 0.01, "weight_decay": 0.0},
     "new optimiser": {"keep_optimiser": False, "grad_clip": 0.5, "weighting": "train_nodes"},
     "private": {"dp_clip": 0.5, "dp_noise": 0.5, "dp_delta": 0.01},
@@ -109,7 +111,7 @@ CASES = (
 
 
 def cases(name: str) -> Iterator[Case]:
-    """All that a method is tried on: every federation, on the first one also each of its options."""
+    """All cases of a method: every federation, on the first one also each option of the method."""
     cls = METHODS.cls(name)
     small = tuple(SMALL.get(name, {}).items())
     applied = [replace(case, params=small, config=case.config | CALM.get(name, {})) for case in CASES]
@@ -124,7 +126,7 @@ def cases(name: str) -> Iterator[Case]:
     if name == "fedavg":
         for what, changes in FEDAVG.items():
             yield replace(first, name=f"nodes, {what}", config=NODES | changes)
-        for backbone in sorted(set(built_in(BACKBONES)) - {"gine"}):  # molecules alone have features of edges
+        for backbone in sorted(set(built_in(BACKBONES)) - {"gine"}):  # only molecules have edge features
             yield replace(first, name=f"nodes, {backbone}", backbones=(backbone,))
             yield replace(applied[4], name=f"labelled graphs, {backbone}", backbones=(backbone,))
 
@@ -136,11 +138,6 @@ def options(cls: type[Method]) -> Iterator[tuple[str, Any]]:
             kind = info.annotation
             values = get_args(kind) if get_origin(kind) is Literal else (True, False) if kind is bool else ()
             yield from ((name, value) for value in values if value != info.default)
-
-
-def built_in(registry: Any) -> list[str]:
-    """Names of this package; another test of the same process may have registered its own."""
-    return [name for name in registry.names() if registry.cls(name).__module__.startswith("fglbench.")]
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
@@ -257,7 +254,7 @@ def write(method: str, lines: list[dict[str, str]]) -> None:
     for line in lines:
         key = method, line["case"]
         if key in old and old[key]["revision"] == line["revision"]:
-            assert not differences(old[key], line), told(old[key], line)
+            assert not differences(old[key], line), difference_message(old[key], line)
         kept[key] = old[key] if key in old and not differences(old[key], line) else line
     with GOLDEN.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, COLUMNS, lineterminator="\n", restval="")
@@ -320,7 +317,7 @@ def perturbed(federation: Federation, seed: int) -> Federation:
     return replace(federation, clients=[replace(c, graphs=[graph(g) for g in c.graphs]) for c in federation.clients])
 
 
-def told(wanted: dict[str, str], actual: dict[str, str]) -> str:
+def difference_message(wanted: dict[str, str], actual: dict[str, str]) -> str:
     changed = "; ".join(
         f"{name}: {actual.get(name, '')} instead of {wanted[name]}" for name in differences(wanted, actual)
     )
@@ -333,7 +330,9 @@ def compare(method: str, lines: list[dict[str, str]], update: bool) -> None:
     wanted = {case: line for (name, case), line in golden().items() if name == method}
     anew = "`pytest tests/test_golden.py -n 0 --update-golden` writes golden.csv anew"
     assert [line["case"] for line in sorted(lines, key=lambda line: line["case"])] == sorted(wanted), anew
-    wrong = [told(wanted[line["case"]], line) for line in lines if differences(wanted[line["case"]], line)]
+    wrong = [
+        difference_message(wanted[line["case"]], line) for line in lines if differences(wanted[line["case"]], line)
+    ]
     assert not wrong, "\n".join([*wrong, anew])
 
 
@@ -346,7 +345,7 @@ def update(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.mark.parametrize("name", METHODS.names())
-def test_a_method_gives_the_numbers_of_its_revision(
+def test_a_method_has_the_numbers_of_its_revision(
     name: str, federations: dict[str, Federation], update: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = []
@@ -359,7 +358,7 @@ def test_a_method_gives_the_numbers_of_its_revision(
 
 
 def test_the_keys_of_all_rows_are_the_hashes_of_their_columns(update: bool) -> None:
-    """Of the rows on the boards and of the trials; a key is a hash of what its row says of its experiment."""
+    """Rows of the boards and of the trials; a key is a hash of the columns of the experiment."""
     lines = []
     for folder in ("", "tuning"):
         rows = Store(RESULTS / folder).rows()
@@ -391,5 +390,5 @@ def test_partitions_and_splits_give_the_same_clients(update: bool) -> None:
     compare("partition", lines, update)
 
 
-def test_every_line_is_of_a_method_of_the_package() -> None:
+def test_every_golden_line_has_a_method_of_the_package() -> None:
     assert {method for method, _ in golden()} == {*built_in(METHODS), *OTHERS}

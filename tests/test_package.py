@@ -1,4 +1,4 @@
-"""The package as it is installed and the container: what setup.cfg and the Makefile say is what there is."""
+"""The installed package and the container agree with setup.cfg and the Makefile."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ def test_every_package_is_listed(setup):
     listed = set(setup["options"]["packages"].split())
     folders = {path.parent.relative_to(ROOT) for path in ROOT.rglob("__init__.py")}
     folders = {folder for folder in folders if not {"tests", "build"} & set(folder.parts)}
-    there = {".".join(["fglbench", *folder.parts]) for folder in folders if not any(p[0] == "." for p in folder.parts)}
-    assert listed == there
+    packages = {
+        ".".join(["fglbench", *folder.parts]) for folder in folders if not any(p[0] == "." for p in folder.parts)
+    }
+    assert listed == packages
 
 
 def test_data_files_are_listed(setup):
@@ -66,23 +68,22 @@ def test_the_version_is_the_same_everywhere(setup):
     assert importlib.metadata.version("fglbench") == fglbench.__version__, "install the package again: make install"
 
 
-ROOT_CONTAINER = Path(__file__).resolve().parent.parent
-DOCKERFILE = (ROOT_CONTAINER / "Dockerfile").read_text()
-MAKEFILE = (ROOT_CONTAINER / "Makefile").read_text()
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+MAKEFILE = (ROOT / "Makefile").read_text()
 ARGUMENTS = dict(re.findall(r"^ARG (\w+)=(.*)$", DOCKERFILE, re.MULTILINE))
 
 
-def test_it_installs_by_make_alone() -> None:
+def test_the_container_installs_with_make() -> None:
     runs = re.findall(r"^RUN (.*)$", DOCKERFILE, re.MULTILINE)
     assert [run for run in runs if "pip install" in run] == []
     (install,) = [run for run in runs if "make install" in run]
-    given = dict(re.findall(r'"?(\w+)=([^\s"]+)"?', install.split("make install")[1]))
-    assert set(given) == {"PYTHON", "TORCH", "CPU_WHEELS"}
-    assert all(re.search(rf"^{name} [:?]?= ", MAKEFILE, re.MULTILINE) for name in given)
-    assert (given["TORCH"], given["CPU_WHEELS"]) == ("${TORCH}", "${WHEELS}")
+    variables = dict(re.findall(r'"?(\w+)=([^\s"]+)"?', install.split("make install")[1]))
+    assert set(variables) == {"PYTHON", "TORCH", "CPU_WHEELS"}
+    assert all(re.search(rf"^{name} [:?]?= ", MAKEFILE, re.MULTILINE) for name in variables)
+    assert (variables["TORCH"], variables["CPU_WHEELS"]) == ("${TORCH}", "${WHEELS}")
 
 
-def test_its_defaults_are_those_of_make() -> None:
+def test_the_defaults_of_the_container_are_those_of_make() -> None:
     assert f"TORCH ?= {ARGUMENTS['TORCH']}\n" in MAKEFILE
     assert f"CPU_WHEELS := {ARGUMENTS['WHEELS']}\n" in MAKEFILE
     assert ARGUMENTS["PYTHON"] in ("3.10", "3.11", "3.12")
@@ -93,17 +94,17 @@ def test_make_takes_the_arguments() -> None:
     shown = [
         subprocess.run(
             ["make", "-n", "install", "PYTHON=python3", "VENV=absent", "TORCH=torch==9", f"CPU_WHEELS={wheels}"],
-            cwd=ROOT_CONTAINER, capture_output=True, text=True, check=True,
+            cwd=ROOT, capture_output=True, text=True, check=True,
         ).stdout
         for wheels in ("https://wheels.example/cu1", "")
     ]  # fmt: skip
     assert all('pip install $extra "torch==9"' in text for text in shown)
     assert 'extra="--extra-index-url https://wheels.example/cu1"' in shown[0]
-    assert 'u.urlopen("/torch/"' in shown[1]  # no address: it fails, and nothing is added
+    assert 'u.urlopen("/torch/"' in shown[1]  # no address: it fails and adds nothing
 
 
-def test_what_git_ignores_stays_out() -> None:
-    left_out = set((ROOT_CONTAINER / ".dockerignore").read_text().split("\n"))
-    ignored = {line.strip("/") for line in (ROOT_CONTAINER / ".gitignore").read_text().splitlines()}
+def test_files_ignored_by_git_are_not_in_the_container() -> None:
+    left_out = set((ROOT / ".dockerignore").read_text().split("\n"))
+    ignored = {line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()}
     assert {name for name in ignored if "*" not in name} - {"__pycache__"} <= left_out
     assert ".git" not in left_out

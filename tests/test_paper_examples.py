@@ -1,4 +1,4 @@
-"""The adapted papers of examples/papers: short, sound by the contract, and equal to slow restatements."""
+"""The adapted papers of examples/papers: short files, the contract, and results equal to slow restatements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "examples" / "papers"
 FILES = sorted(FOLDER.glob("*.py"))
 ROUNDS, EPOCHS, RATE, DECAY = 3, 3, 0.05, 5e-4
 CONFIG = TrainConfig(rounds=ROUNDS, local_epochs=EPOCHS, optimiser="sgd", lr=RATE, weight_decay=DECAY)
-BACKBONE = (BACKBONES.build("gcn"),)  # these methods have models of their own
+BACKBONE = (BACKBONES.build("gcn"),)  # not used: these methods build their models
 Vector = torch.Tensor
 pytestmark = pytest.mark.usefixtures("registries")
 
@@ -49,9 +49,9 @@ def uploads(method: Any, federation: Federation) -> list[dict[str, torch.Tensor]
     simulation, _ = set_up(federation, method, BACKBONE, CONFIG, 0)
     models: list[dict[str, torch.Tensor]] = []
 
-    def spy(server: Any, given: Any) -> Any:
-        models.append({name: value.clone() for name, value in given["model"].items()})
-        return method.server(server, given)
+    def spy(server: Any, tree: Any) -> Any:
+        models.append({name: value.clone() for name, value in tree["model"].items()})
+        return method.server(server, tree)
 
     for number in range(1, ROUNDS + 1):
         simulation.round(Phase((Step(method.client, spy),), 1), number)
@@ -117,16 +117,16 @@ def close(actual: list[dict[str, torch.Tensor]], wanted: list[list[dict[str, tor
 
 
 @pytest.mark.parametrize("place", [0, 2], ids=["dense", "sparse and overlapping"])
-def test_feddyn_is_its_algorithm(place: int) -> None:
+def test_feddyn_equals_its_algorithm(place: int) -> None:
     """Algorithm 1 of the paper, client by client, in flat vectors."""
     federation, alpha = trials()[place].federation, 0.3
     method = built("feddyn", alpha=alpha)
     first = method._initial(0, federation.num_features, federation.num_classes)
     flat, clients = Flat(first), federation.clients
 
-    def logits(own: dict[str, torch.Tensor], adjacency: torch.Tensor, feat: torch.Tensor) -> torch.Tensor:
-        hidden = (adjacency @ feat @ own["first.weight"] + own["first.bias"]).relu()
-        return adjacency @ hidden @ own["second.weight"] + own["second.bias"]
+    def logits(params: dict[str, torch.Tensor], adjacency: torch.Tensor, feat: torch.Tensor) -> torch.Tensor:
+        hidden = (adjacency @ feat @ params["first.weight"] + params["first.bias"]).relu()
+        return adjacency @ hidden @ params["second.weight"] + params["second.bias"]
 
     losses = [flat.loss(client, logits) for client in clients]
     theta = flat.vector(first)
@@ -140,18 +140,18 @@ def test_feddyn_is_its_algorithm(place: int) -> None:
                 return losses[k](x) - gradient[k] @ x + alpha / 2 * (x - theta) @ (x - theta)
 
             trains = bool(client.graph.ndata["train_mask"].any())  # type: ignore[union-attr]
-            own = descended(objective, theta) if trains else theta
-            gradient[k] = gradient[k] - alpha * (own - theta)
-            sent.append(own)
-        h = h - alpha / len(clients) * sum(own - theta for own in sent)
+            local = descended(objective, theta) if trains else theta
+            gradient[k] = gradient[k] - alpha * (local - theta)
+            sent.append(local)
+        h = h - alpha / len(clients) * sum(local - theta for local in sent)
         theta = sum(sent) / len(sent) - h / alpha
-        wanted.append([flat.state(own) for own in sent])
+        wanted.append([flat.state(local) for local in sent])
     close(uploads(method, federation), wanted)
 
 
 @pytest.mark.parametrize("place", [0, 2], ids=["dense", "sparse and overlapping"])
-def test_fedrep_is_its_algorithm(place: int) -> None:
-    """Algorithm 1 of the paper with the local epochs divided, client by client; and what is scored."""
+def test_fedrep_equals_its_algorithm(place: int) -> None:
+    """Algorithm 1 of the paper with the local epochs divided, client by client; and its scores."""
     federation = trials()[place].federation
     method = built("fedrep", body_epochs=1)
     first = method._initial(0, federation.num_features, federation.num_classes)
@@ -159,28 +159,28 @@ def test_fedrep_is_its_algorithm(place: int) -> None:
     body, head = flat.marks("body."), flat.marks("head.")
     assert torch.equal(body + head, torch.ones_like(body))
 
-    def logits(own: dict[str, torch.Tensor], adjacency: torch.Tensor, feat: torch.Tensor) -> torch.Tensor:
+    def logits(params: dict[str, torch.Tensor], adjacency: torch.Tensor, feat: torch.Tensor) -> torch.Tensor:
         for layer in ("body.0", "body.1"):
-            feat = (adjacency @ feat @ own[f"{layer}.weight"] + own[f"{layer}.bias"]).relu()
-        return feat @ own["head.weight"].T + own["head.bias"]
+            feat = (adjacency @ feat @ params[f"{layer}.weight"] + params[f"{layer}.bias"]).relu()
+        return feat @ params["head.weight"].T + params["head.bias"]
 
     losses = [flat.loss(client, logits) for client in clients]
     trains = [bool(client.graph.ndata["train_mask"].any()) for client in clients]  # type: ignore[union-attr]
-    sizes = torch.tensor([own * client.graph.num_nodes() for own, client in zip(trains, clients, strict=True)]).double()  # type: ignore[union-attr]
-    phi, own = flat.vector(first), [flat.vector(first) for _ in clients]
+    sizes = torch.tensor([t * client.graph.num_nodes() for t, client in zip(trains, clients, strict=True)]).double()  # type: ignore[union-attr]
+    phi, vectors = flat.vector(first), [flat.vector(first) for _ in clients]
     wanted = []
     for _ in range(ROUNDS):
         for k in range(len(clients)):
-            own[k] = head * own[k] + body * phi
+            vectors[k] = head * vectors[k] + body * phi
             if trains[k]:
-                own[k] = descended(losses[k], own[k], head, EPOCHS - 1)
-                own[k] = descended(losses[k], own[k], body, 1)
-        wanted.append([{n: v for n, v in flat.state(each).items() if n.startswith("body.")} for each in own])
-        phi = sum(size * each for size, each in zip(sizes / sizes.sum(), own, strict=True))
+                vectors[k] = descended(losses[k], vectors[k], head, EPOCHS - 1)
+                vectors[k] = descended(losses[k], vectors[k], body, 1)
+        wanted.append([{n: v for n, v in flat.state(vector).items() if n.startswith("body.")} for vector in vectors])
+        phi = sum(size * vector for size, vector in zip(sizes / sizes.sum(), vectors, strict=True))
     close(uploads(method, federation), wanted)
     right = []
     for k, client in enumerate(clients):
-        scored, graph = flat.state(head * own[k] + body * phi), client.graph  # type: ignore[union-attr]
+        scored, graph = flat.state(head * vectors[k] + body * phi), client.graph  # type: ignore[union-attr]
         looped = torch.eye(graph.num_nodes(), dtype=torch.float64)
         looped[graph.edges()[1], graph.edges()[0]] += 1
         scale = looped.sum(1).rsqrt()
@@ -193,8 +193,8 @@ def test_fedrep_is_its_algorithm(place: int) -> None:
 
 def test_a_step_moves_head_or_body_and_none_gets_more_steps_than_in_fedavg() -> None:
     federation = trials()[0].federation
-    own = train(federation, built("fedrep"), BACKBONE, CONFIG, 0)
-    assert own.model_steps == max(EPOCHS - 1, 1) * ROUNDS
-    assert own.budget_steps == train(federation, METHODS.build("fedavg"), BACKBONE, CONFIG, 0).model_steps
+    outcome = train(federation, built("fedrep"), BACKBONE, CONFIG, 0)
+    assert outcome.model_steps == max(EPOCHS - 1, 1) * ROUNDS
+    assert outcome.budget_steps == train(federation, METHODS.build("fedavg"), BACKBONE, CONFIG, 0).model_steps
     width, clients = federation.num_features * 6 + 6 + 6 * 6 + 6, len(federation.clients)
-    assert own.upload_bytes == ROUNDS * clients * 4 * width
+    assert outcome.upload_bytes == ROUNDS * clients * 4 * width

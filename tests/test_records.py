@@ -16,23 +16,23 @@ FILLED = {  # everything else is frozen
     "Report", "Scored", "Server", "Slot", "_State", "StackedOptimiser", "Summary", "Target",
     "Client",
 }  # fmt: skip
-THEMSELVES = {  # equal to themselves only: they hold frames and arrays, whose == says nothing
+THEMSELVES = {  # compared by identity: they have frames and arrays, which have no plain ==
     "AlternativeRankings", "Block", "Board", "Characteristics", "GraphBatch", "GraphRows", "Inference", "LinkRows",
     "Ours", "Part", "PrivacyCost", "Ranking", "Robustness", "Rows", "SampledRows", "Trial", "View",
 }  # fmt: skip
 
 
 def test_records_are_frozen_and_compared_as_the_lists_say() -> None:
-    made: dict[str, str] = {}
+    decorators: dict[str, str] = {}
     for room in ("benchmark", "datasets", "methods", "report", "tasks"):
         for path in (ROOT / room).rglob("*.py"):
             text = path.read_text(encoding="utf-8")
             for node in ast.walk(ast.parse(text)) if "@dataclass" in text else ():
                 for each in node.decorator_list if isinstance(node, ast.ClassDef) else ():
                     if "dataclass" in (how := ast.unparse(each)):
-                        made[node.name] = how
-    assert {name for name, how in made.items() if "frozen=True" not in how} == FILLED
-    assert {name for name, how in made.items() if "eq=False" in how} == THEMSELVES
+                        decorators[node.name] = how
+    assert {name for name, how in decorators.items() if "frozen=True" not in how} == FILLED
+    assert {name for name, how in decorators.items() if "eq=False" in how} == THEMSELVES
 
 
 @pytest.mark.parametrize("kind", ["federation", "graph_sets"])

@@ -1,4 +1,4 @@
-"""The site: its navigation names every document, it builds without a warning, and it asks no other host."""
+"""The site: its navigation has every document, it builds without a warning, and it loads nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def named(tree: Any) -> list[str]:
 
 
 def test_the_navigation_names_every_document_once() -> None:
-    found = named(CONFIG["nav"])
-    assert len(found) == len(set(found))
+    paths = named(CONFIG["nav"])
+    assert len(paths) == len(set(paths))
     documents = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md"), *ROOT.glob("results/*/REPRODUCTION.md")]
-    assert {path.relative_to(ROOT).as_posix() for path in documents} <= set(found)
-    assert [path for path in found if not (ROOT / path).exists()] in ([], ["results/site/index.html"])
+    assert {path.relative_to(ROOT).as_posix() for path in documents} <= set(paths)
+    assert [path for path in paths if not (ROOT / path).exists()] in ([], ["results/site/index.html"])
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def test_it_builds_strictly_and_holds_every_document(site: Path) -> None:
+def test_the_site_builds_strictly_and_has_every_document(site: Path) -> None:
     for path in named(CONFIG["nav"]):
         target = Path(path).with_suffix(".html")
         assert (site / (target.with_name("index.html") if target.stem == "README" else target)).is_file()
@@ -65,12 +65,12 @@ def test_it_builds_strictly_and_holds_every_document(site: Path) -> None:
     assert 'href="https://github.com/fglbench/fglbench/blob/main/results/LEADERBOARD.md"' in index
 
 
-def test_it_loads_nothing_from_another_host(site: Path) -> None:
+def test_the_site_loads_nothing_from_another_host(site: Path) -> None:
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 25
     outside = {path.name: LOADED.findall(path.read_text(encoding="utf-8")) for path in pages}
     # the address of a page, if any; nothing is loaded from there
-    assert {name: found for name, found in outside.items() if found} == {}
+    assert {name: links for name, links in outside.items() if links} == {}
     assert LOADED.findall('<script async src="https://example.org/x.js">') != []
     styles = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.css"))
     assert not re.search(r"url\([\"']?(?:https?:)?//", styles)

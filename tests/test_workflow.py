@@ -1,4 +1,4 @@
-"""The workflow that pull requests of strangers start: it must not be able to leak or change anything."""
+"""The workflow that pull requests start: it must not be able to leak or change anything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def strings(tree: Any) -> list[str]:
 
 
 def publishes(path: Path, job: dict[str, Any], triggers: dict[str, Any]) -> bool:
-    """Whether a job that may write does nothing but hand a site to GitHub Pages, from main, without code of ours."""
+    """Whether a job with write permission only gives a site to GitHub Pages, from main, without project code."""
     (step,) = job["steps"]
     return (
         path.name == "pages.yml"
@@ -46,7 +46,7 @@ def test_a_workflow_can_neither_leak_nor_write(path: Path) -> None:
             assert ("uses" in step) != ("run" in step)
             if "uses" in step:
                 assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", step["uses"])  # a tag may be moved
-            else:  # nothing that a stranger writes becomes part of a command
+            else:  # no text of a pull request becomes part of a command
                 assert "${{" not in step["run"]
             if "checkout" in step.get("uses", ""):
                 assert step["with"]["persist-credentials"] is False
@@ -74,8 +74,8 @@ def pull_request(tmp_path: Path):
     """A repository with a base commit, and a function that runs the job's step on a change of it."""
 
     def git(*words: str, folder: Path = tmp_path / "head") -> str:
-        who = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
-        command = ["git", "-C", str(folder), *who, *words]
+        identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+        command = ["git", "-C", str(folder), *identity, *words]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     (tmp_path / "head").mkdir()
@@ -85,7 +85,7 @@ def pull_request(tmp_path: Path):
     steps = yaml.safe_load((FOLDER / "ci.yml").read_text())["jobs"]["results"]["steps"]
     (script,) = [step["run"] for step in steps if step.get("name", "").startswith("Rows come alone")]
 
-    def judged(*paths: str) -> int:
+    def exit_code(*paths: str) -> int:
         for path in paths:
             target = tmp_path / "head" / path
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def pull_request(tmp_path: Path):
         command = ["bash", "-e", "-c", script]
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True).returncode
 
-    return judged
+    return exit_code
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def pull_request(tmp_path: Path):
         (["results/quick/.gitignore"], 1),
     ],
 )
-def test_rows_come_with_nothing_that_they_are_judged_by(pull_request, paths: list[str], code: int) -> None:
+def test_rows_do_not_come_with_code_that_judges_them(pull_request, paths: list[str], code: int) -> None:
     assert pull_request(*paths) == code
 
 
@@ -135,8 +135,8 @@ def test_rows_come_with_nothing_that_they_are_judged_by(pull_request, paths: lis
         ("kim", None, False),
     ],
 )
-def test_who_maintains_is_said_by_the_base(tmp_path: Path, author: str, listed: str | None, trusted: bool) -> None:
-    """The head says that everybody does."""
+def test_maintainers_are_read_from_the_base(tmp_path: Path, author: str, listed: str | None, trusted: bool) -> None:
+    """The head lists the author as maintainer."""
     for side, text in (("base", listed), ("head", "kim\n")):
         (tmp_path / side / ".github").mkdir(parents=True)
         if text is not None:
@@ -152,7 +152,7 @@ def test_who_maintains_is_said_by_the_base(tmp_path: Path, author: str, listed: 
     assert done.stdout.split() == ["validate", "head/results", "--base", "b" * 40, *["--maintainer"] * trusted]
 
 
-def test_what_is_the_maintainers_has_owners() -> None:
+def test_files_of_the_maintainers_have_owners() -> None:
     lines = (FOLDER.parent / "CODEOWNERS").read_text().splitlines()
     owned = {line.split()[0]: line.split()[1:] for line in lines if line and not line.startswith("#")}
     root = FOLDER.parents[1]

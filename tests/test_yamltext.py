@@ -1,4 +1,4 @@
-"""Untrusted YAML: plain data of a bounded size, or one line that says where and what."""
+"""Untrusted YAML: plain data of a bounded size, or one line with place and reason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_plain_data_aliases_and_merges_are_read_as_they_are_meant() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("a: 1\nb: 2\na: 3", "file:3: not valid YAML: the key 'a' is given twice"),
         ("- {b: 1, b: 2}", "file:1: not valid YAML: the key 'b' is given twice"),
@@ -49,17 +49,17 @@ def test_plain_data_aliases_and_merges_are_read_as_they_are_meant() -> None:
         ("a\0b", "file: not valid YAML: unacceptable character"),
     ],
 )
-def test_anything_else_is_one_short_line(text: str, told: str) -> None:
+def test_other_yaml_is_one_short_line(text: str, message: str) -> None:
     with pytest.raises(UserError) as error:
         yamltext.parse(text, "file")
-    assert str(error.value).startswith(told)
+    assert str(error.value).startswith(message)
     assert "\n" not in str(error.value) and len(str(error.value)) < 300
 
 
-def test_every_parser_reads_the_projects_files_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_parsers_read_the_files_of_the_project_equally(monkeypatch: pytest.MonkeyPatch) -> None:
     root = Path(yamltext.__file__).parent
     texts = [path.read_text() for folder in ("benchmark", "report") for path in (root / folder).rglob("*.yaml")]
     assert texts
-    found = [yamltext.parse(text, "file")[1] for text in texts]
+    expected = [yamltext.parse(text, "file")[1] for text in texts]
     monkeypatch.setattr(yamltext, "LOADERS", yamltext.LOADERS[-1:])
-    assert [yamltext.parse(text, "file")[1] for text in texts] == found
+    assert [yamltext.parse(text, "file")[1] for text in texts] == expected

@@ -2,7 +2,7 @@
 
     python tools/catalogue.py
 
-Run it after a change of a method, dataset, partition, split, backbone or suite (`make catalogue`).
+Run it after changes of methods, datasets, partitions, splits, backbones or suites (`make catalogue`).
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def python(text: str) -> Iterator[tuple[int, str]]:
 
 
 def faults(text: str, suffix: str, words: list[tuple[re.Pattern[str], str]]) -> list[tuple[int, str, str]]:
-    """Return (line, expression, replacement) of each private expression; it may go over the end of a line."""
+    """Return (line, expression, replacement) of each private expression; it may continue on the next line."""
     blocks = [(1, markdown(text))] if suffix == ".md" else [(line, without_code(block)) for line, block in python(text)]
     return sorted(
         (line + block[: match.start()].count("\n"), " ".join(match[0].split()), plain)

@@ -1,8 +1,8 @@
-"""Six graphs with sites, of datasets that are on no tuned board, to try `fglbench recommend` on (docs/own-data.md).
+"""Write six graphs with sites to test `fglbench recommend` (docs/own-data.md), from datasets that no tuned board has.
 
     python tools/held_back.py FOLDER        # writes FOLDER/pages/graph.npz, ...
 
-At most 2,000 nodes and the 500 commonest features of each. The datasets come from the network or FGLBENCH_MIRROR.
+Each has at most 2,000 nodes and the 500 most common features. The datasets are fetched, or taken from FGLBENCH_MIRROR.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FEATURES, SEED = 500, 0
 
 
 class Raw(NamedTuple):
-    """edges (M, 2), each once; features (N, d); label (N,), -1: unknown; owner (N,) the source of a node, or None."""
+    """A graph. edges: (M, 2), each once. features: (N, d). label: (N,), -1: unknown. owner: (N,) source, or None."""
 
     edges: np.ndarray
     features: sp.csr_matrix
@@ -49,7 +49,7 @@ def graph_of(edges: np.ndarray, nodes: np.ndarray) -> Any:
 
 
 def near_hubs(data: Raw, among: np.ndarray, most: int) -> np.ndarray:
-    """The nodes that are reached first from the node of highest degree of each class, one of each class in turn."""
+    """At most `most` nodes in breadth-first order from the node of highest degree of each class, classes in turn."""
     graph, seen = graph_of(data.edges, among), set[int]()
     classes = np.unique(data.label[among][data.label[among] >= 0])
     queues = [[max((v for v in graph if data.label[v] == c), key=lambda v: graph.degree[v])] for c in classes]
@@ -65,7 +65,7 @@ def near_hubs(data: Raw, among: np.ndarray, most: int) -> np.ndarray:
 
 
 def communities(edges: np.ndarray, count: int, sites: int) -> np.ndarray:
-    """(count,) the site of each node: Louvain communities, each given to the site with fewest nodes."""
+    """(count,) the site of each node: each Louvain community is assigned to the site with fewest nodes."""
     site, load = np.zeros(count, int), np.zeros(sites)
     groups = nx.community.louvain_communities(graph_of(edges, np.arange(count)), seed=SEED)
     for group in sorted(groups, key=len, reverse=True):
@@ -75,7 +75,7 @@ def communities(edges: np.ndarray, count: int, sites: int) -> np.ndarray:
 
 
 def skewed(label: np.ndarray, sites: int, alpha: float) -> np.ndarray:
-    """(N,) the site of each node: of every class, shares from a Dirichlet distribution."""
+    """(N,) the site of each node: the shares of every class are drawn from a Dirichlet distribution."""
     rng, site = np.random.default_rng(SEED), np.zeros(len(label), int)
     for c in np.unique(label):
         nodes = rng.permutation(np.flatnonzero(label == c))
@@ -86,14 +86,14 @@ def skewed(label: np.ndarray, sites: int, alpha: float) -> np.ndarray:
 
 
 def write(folder: Path, data: Raw, nodes: np.ndarray, sites: np.ndarray | int) -> None:
-    """sites: of each node, or how many, made of communities."""
+    """Write graph.npz with these nodes. sites: the site of each node, or the number of sites, made from communities."""
     place = np.full(len(data.label), -1)
     place[nodes] = np.arange(len(nodes))
     edges = place[data.edges]
     edges = edges[(edges >= 0).all(1)]
     features = data.features[nodes]
-    commonest = np.sort(np.argsort(-features.getnnz(axis=0), kind="stable")[:FEATURES])
-    features = features[:, commonest].tocsr().astype(np.float32)
+    kept = np.sort(np.argsort(-features.getnnz(axis=0), kind="stable")[:FEATURES])
+    features = features[:, kept].tocsr().astype(np.float32)
     site = communities(edges, len(nodes), sites) if isinstance(sites, int) else sites
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(

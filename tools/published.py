@@ -1,8 +1,8 @@
-"""Write benchmark/suites/published.json, and enter new clients in federations.csv, from the rows in results/:
+"""Write benchmark/suites/published.json, and add new clients to federations.csv, from the rows in results/:
 
     python tools/published.py
 
-Run it when rows of the boards have changed (`make published`).
+Run it after changes of the rows of boards (`make published`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def tasks(boards: dict[str, pd.DataFrame]) -> list[dict[str, Any]]:
 
 
 def tasks_of(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """The tasks of a board's rows. A method without a score for every seed of a task is left out of it."""
+    """The tasks of a board's rows. A method without a score for every seed of a task is left out of this task."""
     known, tasks = read_properties(), []
     rows = rows[(rows["status"] == "ok") & ~rows["reference"].astype(bool)]
     for names, task_rows in rows.groupby([*TASK, "split", "split_params"], sort=True):
@@ -59,7 +59,7 @@ def tasks_of(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def text(content: dict[str, Any]) -> str:
-    """JSON with a line for each entry of a list."""
+    """JSON with one line per list entry."""
     costs = ",\n".join(f' "{name}": {_lines(cost)}' for name, cost in content["costs"].items())
     return f'{{"costs": {{\n{costs}}},\n"tasks": {_lines(content["tasks"])}}}\n'
 

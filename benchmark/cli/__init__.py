@@ -1,4 +1,4 @@
-"""The command line. `main` is the console script; the commands are in the modules beside this one."""
+"""The command line. `main` is the console script; the commands are in the other modules of this package."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ...foundations import PYTHONS, python_fits
 __all__ = ["main"]
 
 INTERRUPTED = 130
-APART = "fglbench.benchmark.suites.apart"  # imported where a command knows plug-ins
-WORD, LINE = 300, 3000  # characters of a complaint; who typed more need not read it again
-EXTREME = (OSError, OverflowError, MemoryError, RecursionError)  # what a user gave is too large, too deep, no such file
+APART = "fglbench.benchmark.suites.apart"  # imported by commands with plug-ins
+WORD, LINE = 300, 3000  # limits of an error message in characters
+EXTREME = (OSError, OverflowError, MemoryError, RecursionError)  # the input is too large, or a file is missing
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045 - must run on any Python, to say so
-    """Run a command; returns the exit code: 0 all well, 1 some cells failed, 2 a mistake of the user's, 130 Ctrl-C."""
+    """Run a command. Returns the exit code: 0 success, 1 some cells failed, 2 an error of the user, 130 Ctrl-C."""
     if not python_fits():
         version = ".".join(map(str, sys.version_info[:2]))
         return _complain(f"Python {version} cannot work: DGL has no build for it; use {PYTHONS} (`make run` finds one)")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"torch|dgl|outdated|ogb")
-        warnings.filterwarnings("ignore", category=SyntaxWarning)  # of packages that Python compiles at their first use
+        warnings.filterwarnings("ignore", category=SyntaxWarning)  # from packages that Python compiles at first use
         warnings.showwarning = lambda message, *_: print(f"fglbench: warning: {message}", file=sys.stderr)
         try:
             return _command(arguments)
@@ -39,7 +39,7 @@ def _command(arguments: Sequence[str] | None) -> int:
 
     from ...registry import UserError
 
-    usage_error: Any = typer.BadParameter.__bases__[0]  # its place depends on typer's version, its relation does not
+    usage_error: Any = typer.BadParameter.__bases__[0]  # its module depends on the version of typer
     try:
         arguments = [_at_home(each) for each in (sys.argv[1:] if arguments is None else arguments)]
         _check_text(arguments)
@@ -52,7 +52,7 @@ def _command(arguments: Sequence[str] | None) -> int:
         return _complain(error.format_message())
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+    except BrokenPipeError:  # the reader of the output has ended, for example `head`
         sys.stderr.close()
         return 0
     except Exception as error:
@@ -68,26 +68,26 @@ def _command(arguments: Sequence[str] | None) -> int:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         fix = "see who may read and write there, or give another path" if name else _fix_of(error)
         return _complain(f"this cannot be done: {reason:.200}{name}; {fix}")
-    if code == INTERRUPTED:  # typer may have caught the interrupt and made it this code
+    if code == INTERRUPTED:  # typer may return this code for an interrupt
         return _complain("stopped; the same command continues from here", INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 
 def _fix_of(error: Exception) -> str:
-    """What may help against an error that names no file."""
+    """A possible fix for an error that names no file."""
     if isinstance(error, FileNotFoundError):
         return "the folder of this command has been removed: change to another"
     return "see whether disk, network and limits allow it" if isinstance(error, OSError) else "give a smaller number"
 
 
 def _at_home(argument: str) -> str:
-    """An argument, or the value of `--option=value`, with ~/ as the home folder, as a shell gives it if not quoted."""
+    """Expand ~/ in an argument, or in the value of `--option=value`, as a shell does."""
     option, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
     return f"{option}{equals}{os.path.expanduser(value)}" if value == "~" or value.startswith("~/") else argument
 
 
 def _check_text(arguments: Sequence[str]) -> None:
-    """UserError for an empty argument, and for bytes that are no text, which no file of rows could show."""
+    """Raise UserError for an empty argument, and for bytes that are no text."""
     from ...registry import UserError
 
     for before, argument in zip(["", *arguments], arguments, strict=False):

@@ -1,4 +1,4 @@
-"""The tree of commands, and their help in groups: commands by what they are for, options by what they say."""
+"""The tree of commands, with help in groups: commands by purpose, options by panel."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ WHERE = ("results", "submitter", "plugin", "out", "json", "address", "backend", 
 
 
 class Group(TyperGroup):
-    """Lists its commands in groups, with examples at the end."""
+    """List commands in groups, with examples at the end."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         lines: dict[str, list[tuple[str, str]]] = {}
@@ -68,7 +68,7 @@ class Group(TyperGroup):
 
 
 class Command(TyperCommand):
-    """Lists its options in panels: what to run, where things lie, and how to run it."""
+    """List options in panels: what to run, how to run it, where files are."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {}

@@ -1,4 +1,4 @@
-"""`fglbench list`, `show` and `status`: what there is, what one thing is, how far the suites are."""
+"""`fglbench list`, `show` and `status`: names, facts about a name, progress of suites."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def list_(kind: Kind = None, plugin: Plugins = None, json: Json = False) -> None
 
 
 def _groups(entries: list[Entry], terminal: bool) -> Iterator[tuple[str, list[Entry]]]:
-    """The entries of each heading: on a terminal each family under its own, in a pipe everything without any."""
+    """(heading, entries): on a terminal a group per family, in a pipe one group without a heading."""
     for family, group in groupby(entries, lambda entry: entry.get("family", "") if terminal else ""):
         meaning = f": {api.FAMILIES[family]}" if family in api.FAMILIES else ""
         kept = [{key: value for key, value in entry.items() if not (family and key == "family")} for entry in group]
@@ -111,7 +111,7 @@ def show(
 
 HEADINGS = {"cells": "runs", "done": "done", "failed": "failed", "skipped": "skipped", "todo": "to do"}
 HEADINGS |= {"stale": "stale", "others": "others"}
-OWN = "own:"  # how datasets of users are called
+OWN = "own:"  # prefix of the names of users' datasets
 
 
 def status(suite: Suites = None, results: ReadResults = None, plugin: Plugins = None, json: Json = False) -> None:
@@ -147,7 +147,7 @@ def _reasons(progress: Progress) -> dict[str, Any]:
 
 
 def _remarks(suites: list[Progress], results: Path, empty: int) -> list[str]:
-    """What there is to say of the table: reasons, each once, what was cut off, what the words mean."""
+    """Remarks on the table: reasons, each once, runs that did not converge, the meaning of words."""
     lines = why([row for progress in suites for row in progress.bad()], suites=True)
     for progress in suites:
         if rising := ", ".join(f"{method} ({count})" for method, count in progress.rising().most_common()):

@@ -1,4 +1,4 @@
-"""What the commands share: options, the parsing of comma lists, and how they print (tables, JSON, complaints)."""
+"""Shared by the commands: options, parsing of comma lists, and output (tables, JSON, error messages)."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Completion = Callable[[str], list[tuple[str, str]]]
 
 
 def completes(*kinds: str) -> Completion:
-    """For a typer option or argument: names of these kinds that begin with what was typed, with what they are.
+    """Complete a typer option or argument with names of these kinds and their descriptions.
 
-    kinds: method, dataset, partition, split, backbone, suite, table. Of a comma list its last name is completed.
+    kinds: method, dataset, partition, split, backbone, suite, table. In a comma list, the last name is completed.
     """
 
     def complete(incomplete: str) -> list[tuple[str, str]]:
@@ -52,7 +52,7 @@ def _loaded(plugins: Names) -> list[str]:
 
 
 def apart(plugins: Names) -> tuple[str, ...]:
-    """Names of plug-ins, once another process has imported them; what is known of them here is data."""
+    """Import plug-ins in another process. Returns their names; see `suites.apart`."""
     if not plugins:
         return ()
     announce()
@@ -62,9 +62,9 @@ def apart(plugins: Names) -> tuple[str, ...]:
 
 
 def own_dataset(folder: str | None, settings: Iterable[str] = (), **wanted: Iterable[str]) -> str | None:
-    """The dataset of `--data`, if one is given; each mistake in its files is printed. Call it last: it may take long.
+    """The name of the dataset of `--data`, or None; errors in its files are printed. It may take long: call it last.
 
-    wanted: names by kind (method, partition, ...). They and settings (`--set`) are looked at first, without torch.
+    wanted: names by kind (method, partition, ...). They and settings (`--set`) are checked first, without torch.
     """
     check_names(wanted)
     check_settings(settings)
@@ -76,7 +76,7 @@ def own_dataset(folder: str | None, settings: Iterable[str] = (), **wanted: Iter
 
 
 def _expanded(folder: Path) -> Path:
-    """Return the folder with ~ as the home folder, as a shell gives it if it is not quoted."""
+    """Expand ~ in a folder, as a shell does."""
     try:
         return folder.expanduser()
     except RuntimeError:
@@ -84,12 +84,12 @@ def _expanded(folder: Path) -> Path:
 
 
 def found_folder(folder: Path | None, suite: str | None = None) -> Path:
-    """Return the folder; by default that which has rows (of the suite, if one is given)."""
+    """Return the folder; by default the one that has rows (of the suite, if given)."""
     return reading(suite) if folder is None else _expanded(folder)
 
 
 def _naming(kind: str, *flags: str, metavar: str = "NAME[,NAME]", help: str) -> Any:
-    """An option that takes names of a kind, and completes them."""
+    """An option for names of a kind, with completion."""
     return typer.Option(*flags, metavar=metavar, help=help, autocompletion=completes(kind))
 
 
@@ -159,10 +159,10 @@ Metric = Annotated[
 TunedFile = Annotated[
     Path | None, typer.Option("--tuned", metavar="FILE", help="settings that `fglbench tune --data` wrote")
 ]
-PluginNames = Annotated[  # imported in another process, and not by the command
+PluginNames = Annotated[  # imported in another process only
     Names, typer.Option("--plugin", metavar="FILE", help="a Python file or module that registers the methods, ...")
 ]
-Plugins = Annotated[  # loaded when the command begins
+Plugins = Annotated[  # imported when the command starts
     Names,
     typer.Option(
         "--plugin",
@@ -174,7 +174,7 @@ Plugins = Annotated[  # loaded when the command begins
 
 
 def names(values: Iterable[str] | None) -> tuple[str, ...]:
-    """`-m a,b -m c` as (a, b, c). UserError for a list of commas alone."""
+    """Parse `-m a,b -m c` as (a, b, c). UserError for commas without a name."""
     parts = tuple(dict.fromkeys(part.strip() for value in values or () for part in value.split(",") if part.strip()))
     if values and not parts:
         raise UserError(f"no name in {','.join(values)!r:.60}; give one, or leave the option out")
@@ -189,7 +189,7 @@ def client_numbers(values: Iterable[str] | None) -> tuple[int, ...]:
 
 
 def parse_seeds(text: str | None) -> tuple[int, ...]:
-    """`3` is the first three seeds (0, 1, 2); `4,7` and `4-7` are these seeds."""
+    """Parse `3` as the first three seeds (0, 1, 2), and `4,7` or `4-7` as these seeds."""
     from ...registry import MOST_SEEDS, SEED_BOUND, seed_range
 
     if text is None:
@@ -210,14 +210,14 @@ def parse_seeds(text: str | None) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-ENDLESS = 100_000  # characters; a line of a pipe is not broken
+ENDLESS = 100_000  # characters of a line in a pipe, which is not broken
 HEAVY = "torch"
-NAMED = 3  # methods; more are counted
+NAMED = 3  # methods that a message names; for more it gives their number
 DEFAULT = Path(WRITTEN)
 
 
 def plain_console(*, stderr: bool = False) -> Console:
-    """On a terminal as wide as it is; in a pipe or a file every record is one line, for any COLUMNS."""
+    """A console with the width of the terminal; in a pipe or file every record is one line, for any COLUMNS."""
     console = Console(stderr=stderr, highlight=False, markup=False)
     if not console.is_terminal:
         console.width = ENDLESS
@@ -225,7 +225,7 @@ def plain_console(*, stderr: bool = False) -> Console:
 
 
 def plain_table(*columns: str, numeric: bool = False) -> Table:
-    """A table whose first column is not broken; numeric: the others stand to the right. Without columns: no header."""
+    """A table; the first column is not broken. numeric: the others are right-aligned. Without columns: no header."""
     table = Table(box=None, show_header=bool(columns), pad_edge=False, padding=(0, 2, 0, 0))
     for place, column in enumerate(columns or ("", "")):
         table.add_column(column, justify="right" if numeric and place else "left", no_wrap=numeric or not place)
@@ -233,23 +233,24 @@ def plain_table(*columns: str, numeric: bool = False) -> Table:
 
 
 def records(table: Table) -> list[dict[str, str]]:
-    """The rows of a table for programs: header -> text."""
-    heads = [str(column.header) for column in table.columns]
+    """The rows of a table as dicts: header -> text."""
+    headers = [str(column.header) for column in table.columns]
     lines = zip(*(column.cells for column in table.columns), strict=True)
-    return [dict(zip(heads, map(str, cells), strict=True)) for cells in lines]
+    return [dict(zip(headers, map(str, cells), strict=True)) for cells in lines]
 
 
 def print_json(document: Any) -> None:
-    """For programs: one JSON document on the output, what JSON does not know as text, numbers that are none as null."""
+    """Print one JSON document: unknown types as text, NaN and infinity as null."""
     known = json.loads(json.dumps(document, default=str), parse_constant=lambda _: None)
     typer.echo(json.dumps(known, indent=2, ensure_ascii=False))
 
 
 @contextmanager
 def answer(json: bool) -> Iterator[dict[str, Any]]:
-    """A dict for what a command finds. With `--json` it is printed in the end; all other text is on the error output.
+    """A dict for the result of a command.
 
-    Also where the command ends by `typer.Exit`. An error leaves the output empty.
+    With `--json` it is printed at the end, also after `typer.Exit`, and all other text is on the error output. After an
+    error the output is empty.
     """
     document: dict[str, Any] = {}
     ended: typer.Exit | None = None
@@ -265,21 +266,21 @@ def answer(json: bool) -> Iterator[dict[str, Any]]:
 
 
 def command(name: str, results: Path) -> str:
-    """The command that continues with a results folder, to be typed in the folder where one is now."""
+    """The command line that continues with a results folder."""
     return f"fglbench {name}" if results == DEFAULT else f"fglbench {name} --results {shlex.quote(str(results))}"
 
 
 def why(rows: Iterable[Row | Standing], *, suites: bool = False) -> list[str]:
-    """Why cells were skipped or failed: each reason once, the one that holds for most cells first."""
+    """Why cells failed or were skipped: each reason once, by number of cells."""
     by_reason: dict[tuple[str, str], list[Row | Standing]] = {}
     for row in rows:
         by_reason.setdefault((row.status, row.error), []).append(row)
     lines = []
     for (state, error), group in sorted(by_reason.items(), key=lambda each: (each[0][0] == "skipped", -len(each[1]))):
         methods = list(dict.fromkeys(row.method for row in group))
-        who = ", ".join(methods) if len(methods) <= NAMED else f"{len(methods)} methods"
+        named = ", ".join(methods) if len(methods) <= NAMED else f"{len(methods)} methods"
         where = f" of {', '.join(dict.fromkeys(row.suite for row in group))}" if suites else ""
-        lines.append(f"{who}: {state}: {error} ({len(group)} run{'s' * (len(group) > 1)}{where})")
+        lines.append(f"{named}: {state}: {error} ({len(group)} run{'s' * (len(group) > 1)}{where})")
     return lines
 
 
@@ -288,6 +289,6 @@ def complain(line: str) -> None:
 
 
 def announce() -> None:
-    """Say on a terminal that loading what runs the cells takes seconds; nothing where it is loaded, or in a pipe."""
+    """Print on a terminal that torch and DGL are being loaded, unless they are loaded already."""
     if HEAVY not in sys.modules and sys.stderr.isatty():
         typer.echo("fglbench: loading torch and DGL ...", err=True)

@@ -1,4 +1,4 @@
-"""`fglbench compete`: from a method's file to its place on the tuned board, in one command."""
+"""`fglbench compete`: from the file of a method to its place on the tuned board."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ QUICK_TRIALS, QUICK_ROUNDS, QUICK_SEEDS = 3, 40, 2
 
 def compete(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="a Python file that registers your method")],
-    method: Annotated[str | None, typer.Option("-m", "--method", help="where the file has several")] = None,
+    method: Annotated[str | None, typer.Option("-m", "--method", help="if the file has several")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="a preview: 3 datasets, 40 rounds, 2 seeds")] = False,
     dataset: given.Datasets = None,
     trials: Annotated[int | None, typer.Option("--trials", min=2, help="settings per dataset [the board's]")] = None,
@@ -49,7 +49,7 @@ def compete(
     ] = None,
     json: given.Json = False,
 ) -> int:  # fmt: skip
-    """Check a method, tune it with the board's budget, run it on the board's tasks and say where it would rank.
+    """Check a method, tune it with the board's budget, run it on the board's tasks and print its place.
 
     The cost is printed first. If it was stopped, the same command resumes. With --quick, or with other datasets,
     rounds or trials, the place is a preview: the published methods had the full budget. With --meta the rows are packed
@@ -85,12 +85,12 @@ def compete(
             return 0
         ask(hours, yes)
         if check(name, plugin=[plugin], real=False):
-            raise UserError(f"{name} fails the contract (see above): mend it, then the same command resumes")
+            raise UserError(f"{name} fails the contract (see above): fix it, then the same command resumes")
         tuner = Tuner(results, results / f"{safe_name(name)}.tuned.yaml", options)
         place = standing(_rows(by_dataset, scored, tuner, CUSTOM if preview else BOARD), name)
         if place is None:
-            raise UserError(f"no run has a score on a task of the board; fglbench status --results {results} says why")
-        for line in _told(place, name, preview):
+            raise UserError(f"no run has a score on a task of the board; fglbench status --results {results} shows why")
+        for line in _place_lines(place, name, preview):
             typer.echo(line)
         against = {other: gap._asdict() for other, gap in place.against.items()}
         said |= {**asdict(place), "against": against, "preview": preview, "results": results, "settings": tuner.out}
@@ -103,7 +103,7 @@ def compete(
 
 
 def _rows(by_dataset: Mapping[str, list[Study]], scored: list[Cell], tuner: Tuner, suite: str) -> list[Row]:
-    """Tune, and run the board's cells at what was chosen, filed under a suite."""
+    """Tune, and run the cells of the board with the chosen settings. suite: of the rows."""
     from ..runner.job import Job, Store
     from ..runner.system import as_interrupts
     from ..suites.select import at_settings
@@ -121,7 +121,7 @@ def _rows(by_dataset: Mapping[str, list[Study]], scored: list[Cell], tuner: Tune
 
 
 def _packed(store: Store, about: Metadata, settings: Path) -> dict[str, Any]:
-    """Pack the rows of the board; a submission that this command has left there is replaced."""
+    """Pack the rows of the board; an earlier submission of this command is replaced."""
     from ..submission.listing import METADATA
 
     out = store.root / f"{safe_name(about.method)}-submission"
@@ -131,7 +131,7 @@ def _packed(store: Store, about: Metadata, settings: Path) -> dict[str, Any]:
 
 
 def _method_of(file: Path, wanted: str | None) -> tuple[str, str]:
-    """The method that a file registers, and the file as workers name it. UserError where there is none, or several."""
+    """(method, plug-in name) of a file. UserError unless it registers exactly one method, or the wanted one."""
     from ...methods import METHODS
     from ..store.provenance import source_of
 
@@ -148,8 +148,8 @@ def _method_of(file: Path, wanted: str | None) -> tuple[str, str]:
 
 
 def _cells(name: str, datasets: tuple[str, ...], rounds: int | None, seeds: tuple[int, ...]) -> list[Cell]:
-    """The board's cells of a method, at its own settings."""
-    from ..suites.select import Request, parted  # not `select`, which warns that they are not tuned yet
+    """The cells of a method on the board, with its default settings."""
+    from ..suites.select import Request, parted  # not `select`, which warns about settings that are not tuned
     from ..suites.tuned import Values
 
     cells, _ = parted(Request(suites=(BOARD,), methods=(name,), datasets=datasets, seeds=seeds))
@@ -158,7 +158,7 @@ def _cells(name: str, datasets: tuple[str, ...], rounds: int | None, seeds: tupl
 
 
 def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float:
-    """Say what it costs, at FedAvg's seconds per round; the core-hours."""
+    """Print the cost, with the seconds per round of FedAvg. Returns core-hours."""
     from ..runner.job import published_costs
     from ..suites.cell import Choice
 
@@ -181,14 +181,14 @@ def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float
     return hours
 
 
-def _told(place: Standing, name: str, preview: bool) -> list[str]:
+def _place_lines(place: Standing, name: str, preview: bool) -> list[str]:
     from ...report.text import points
 
     lines = ["", f"{name}: {place}"]
     for other in BASELINES:
         if (gap := place.against.get(other)) is not None:
-            span = f" ({points(gap.low)} to {points(gap.high)})" if gap.low == gap.low else ""
-            lines.append(f"  against {other}: {points(gap.mean)} points{span}")
+            interval = f" ({points(gap.low)} to {points(gap.high)})" if gap.low == gap.low else ""
+            lines.append(f"  against {other}: {points(gap.mean)} points{interval}")
     lines.append(f"  datasets: {', '.join(place.datasets)}")
     if preview:
         lines.append("  This is a preview: the published methods had the board's full budget. Run it without --quick.")

@@ -1,4 +1,4 @@
-"""`fglbench data`: what datasets there are, getting them, looking at them and at how a partition cuts them."""
+"""`fglbench data`: list, fetch, show and partition datasets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def describe(
     json: Json = False,
 ) -> None:
     """Describe the node tasks of suites: adjusted homophily, label skew, share of a client's largest class, share of
-    lost edges, nodes a client; means over seeds."""
+    lost edges, nodes per client; means over seeds."""
     from ..suites.published import TASK, write_properties
     from ..suites.suitefile import load_suite
 
@@ -64,7 +64,7 @@ def describe(
 
 
 def measured(cells: list[Cell]) -> dict[Task, dict[str, float]]:
-    """The properties of every node task among the cells, in their order; an unavailable dataset is left out."""
+    """Node task -> properties, in the order of the cells; unavailable datasets are left out."""
     from ...datasets import DATASETS, PARTITIONS
     from ...datasets.build import derive
     from ...datasets.describe import properties
@@ -72,7 +72,7 @@ def measured(cells: list[Cell]) -> dict[Task, dict[str, float]]:
     from ...registry import UserError
     from ..store.provenance import canonical
 
-    tasks: dict[Task, dict[int, Cell]] = {}  # with a cell of each seed
+    tasks: dict[Task, dict[int, Cell]] = {}  # task -> seed -> a cell
     for cell in cells:
         params = {kind: canonical(cell.identity[kind]["params"]) for kind in ("dataset", "partition")}
         task: Task = (cell.dataset.name, params["dataset"], cell.partition.name, params["partition"], str(cell.clients))
@@ -91,8 +91,8 @@ def measured(cells: list[Cell]) -> dict[Task, dict[str, float]]:
         if not isinstance(data, NodeData):
             continue
         partition = first.partition.build(PARTITIONS)
-        cuts = (partition(data, first.clients, derive(seed, "partition")) for seed in seeds)
-        by_seed = [properties(data, parts) for parts in cuts]
+        partitions = (partition(data, first.clients, derive(seed, "partition")) for seed in seeds)
+        by_seed = [properties(data, parts) for parts in partitions]
         means[task] = {name: sum(values[name] for values in by_seed) / len(by_seed) for name in by_seed[0]}
     return means
 
@@ -135,8 +135,8 @@ def fetch(
 
     if names == ["all"]:
         names = [name for name in DATASETS.names() if DATASETS.cls(name).routes]
-    specs = [part for name in names for part in DATASETS.build(name).parts]  # a typo shows before any download
-    failed, had = [], list[dict[str, Any]]()
+    specs = [part for name in names for part in DATASETS.build(name).parts]  # a wrong name fails before any download
+    failed, fetched = [], list[dict[str, Any]]()
     for spec in specs:
         try:
             content, source = spec.content()
@@ -146,15 +146,15 @@ def fetch(
             failed.append(spec.name)
             typer.echo(f"{spec.name}: {error}", err=True)
             continue
-        edges, things = len(content["edges"]), len(content["label"])
-        checked = "" if spec.fingerprint and not spec.unverified else f" ({_trust(spec)})"
+        edges, size = len(content["edges"]), len(content["label"])
+        checked = "" if spec.fingerprint and not spec.unverified else f" ({_checked(spec)})"
         kind = "nodes" if spec.task == "node" else "graphs"
-        had.append({"name": spec.name, kind: things, "edges": edges, "source": source, "checked": _trust(spec)})
-        typer.echo(f"{spec.name}: {things} {kind}, {edges} undirected edges, from {source}{checked}", err=json)
+        fetched.append({"name": spec.name, kind: size, "edges": edges, "source": source, "checked": _checked(spec)})
+        typer.echo(f"{spec.name}: {size} {kind}, {edges} undirected edges, from {source}{checked}", err=json)
     if json and not failed:
-        print_json(had)
+        print_json(fetched)
     if failed:
-        raise UserError(f"{len(failed)} of {len(specs)} datasets could not be had: {', '.join(failed)}")
+        raise UserError(f"{len(failed)} of {len(specs)} datasets are unavailable: {', '.join(failed)}")
 
 
 @app.command()
@@ -177,7 +177,7 @@ def info(
     rows |= (
         {"scored by": spec.scored_by.replace("_", " ")} if spec.task == "node" or spec.scored_by != "accuracy" else {}
     )
-    rows |= {"source": data.source, "fingerprint": data.fingerprint, "checked": _trust(spec)}
+    rows |= {"source": data.source, "fingerprint": data.fingerprint, "checked": _checked(spec)}
     if json:
         print_json({key.replace(" ", "_"): value for key, value in rows.items() if value != ""})
         return
@@ -203,7 +203,7 @@ def partition(
     plugin: Plugins = None,
     json: Json = False,
 ) -> None:
-    """Cut a dataset into clients and show what each would hold; options of dataset and partition by --set."""
+    """Partition a dataset into clients and show the data of each; --set: parameters of dataset and partition."""
     from ...datasets import DATASETS, PARTITIONS, describe
     from ...datasets.build import derive
 
@@ -224,7 +224,7 @@ def partition(
 
 
 def _as_data(description: Description) -> dict[str, Any]:
-    """A partition for programs."""
+    """A partition as JSON data."""
     clients = description.clients.to_dict("records")
     return {
         "clients": [{**client, "labels": list(map(int, counts))}
@@ -238,8 +238,8 @@ def _print(description: Description) -> None:
     table = plain_table("client", *description.clients.columns, "labels (class:count)", numeric=True)
     table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
     for (client, row), counts in zip(description.clients.iterrows(), description.labels, strict=True):
-        held = " ".join(f"{c}:{count}" for c, count in enumerate(counts) if count)
-        table.add_row(str(client), *(f"{v:.4f}" if key == "emd" else str(int(v)) for key, v in row.items()), held)
+        labels = " ".join(f"{c}:{count}" for c, count in enumerate(counts) if count)
+        table.add_row(str(client), *(f"{v:.4f}" if key == "emd" else str(int(v)) for key, v in row.items()), labels)
     plain_console().print(table)
     typer.echo(f"\nEMD {description.emd:.4f} (label skew, weighted by size; 0 = as the whole)")
     lost, edges = description.lost_edges, description.total_edges
@@ -251,7 +251,7 @@ def _print(description: Description) -> None:
 
 @app.command()
 def register(results: Results = Path("results"), json: Json = False) -> None:
-    """Register the clients of new rows of a results folder: they stay as they are."""
+    """Register the clients of new rows of a results folder. Registered clients never change."""
     from ...registry import UserError
     from ..store import Store
     from ..suites.cell import register_clients
@@ -267,16 +267,16 @@ def register(results: Results = Path("results"), json: Json = False) -> None:
 
 
 def _section(settings: list[str] | None, owners: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Sort `--set` values by owner: `owner.key=value`, or `key=value` for the first owner that has the key."""
+    """Owner -> `--set` parameters, from `owner.key=value`, or `key=value` for the first owner with this key."""
     from ...registry import did_you_mean
     from ..suites.request import parse_setting
 
     params: dict[str, dict[str, Any]] = {owner: {} for owner in owners}
-    having = {key: owner for owner, cls in reversed(owners.items()) for key in cls.model_fields}
+    owner_of = {key: owner for owner, cls in reversed(owners.items()) for key in cls.model_fields}
     for setting in map(parse_setting, settings or ()):
-        owner = setting.section or having.get(setting.name)
+        owner = setting.section or owner_of.get(setting.name)
         if owner is None:
-            raise did_you_mean(setting.name, having, "parameter")
+            raise did_you_mean(setting.name, owner_of, "parameter")
         if owner not in owners:
             raise did_you_mean(owner, owners, "section of --set")
         params[owner][setting.name] = setting.value
@@ -287,9 +287,10 @@ def _what(cls: type[DatasetSpec]) -> str:
     return (inspect.getdoc(cls) or "").splitlines()[0]
 
 
-def _trust(spec: DatasetSpec) -> str:
+def _checked(spec: DatasetSpec) -> str:
+    """How the content of a dataset is checked, in words."""
     if spec.parts != (spec,):
-        return "; ".join(f"{part.name}: {_trust(part)}" for part in spec.parts)
+        return "; ".join(f"{part.name}: {_checked(part)}" for part in spec.parts)
     if not spec.routes:
         return "generated, nothing to check"
     if spec.fingerprint is None:

@@ -1,4 +1,4 @@
-"""`fglbench doctor` and `profile`: what a run finds on this machine, and where the time of a round goes, as ratios."""
+"""`fglbench doctor`: the conditions of a run on this machine. `fglbench profile`: time and memory of rounds."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ SHOWN = 8  # datasets of one source on one line
 
 
 def doctor(results: Results = Path("results"), json: Json = False) -> int:
-    """Tell what a run would find: packages, threads, device, folders, free disk, and each dataset's source.
+    """Show the conditions of a run: packages, threads, device, folders, free disk, and the source of each dataset.
 
     Nothing is fetched and nothing is written. Exit code 1 if torch and DGL do not work together here.
     """
     announce()
-    trouble = _trouble()
-    facts = {**dict(_packages()), "torch and DGL": trouble or "work together"}
-    if not trouble:
+    problem = _package_problem()
+    facts = {**dict(_packages()), "torch and DGL": problem or "work together"}
+    if not problem:
         facts |= dict(_device())
     facts |= dict(_folders(results))
-    sources = {} if trouble else dict(_sources())
+    sources = {} if problem else dict(_sources())
     if json:
-        print_json({"facts": facts, "sources": sources, "sound": not trouble})
-        return int(bool(trouble))
+        print_json({"facts": facts, "sources": sources, "sound": not problem})
+        return int(bool(problem))
     table = plain_table()
     table.columns[1].overflow = "fold"
     for fact in facts.items():
@@ -53,12 +53,11 @@ def doctor(results: Results = Path("results"), json: Json = False) -> int:
         for place in range(0, len(datasets), SHOWN):
             table.add_row("" if place else f"from {source}", ", ".join(datasets[place : place + SHOWN]))
     plain_console().print(table)
-    return int(bool(trouble))
+    return int(bool(problem))
 
 
-def _trouble() -> str:
+def _package_problem() -> str:
     """Why torch and DGL do not work here, in one line; empty if they do."""
-    from ...registry import UserError
     from ..store.provenance import check_packages
 
     try:
@@ -90,8 +89,9 @@ def _device() -> Iterator[tuple[str, str]]:
     memory = psutil.virtual_memory()
     yield "cores", f"{os.cpu_count()} (a worker process each, unless -j says otherwise)"
     yield "memory", f"{memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB free"
-    asked = ", ".join(f"{name}={os.environ[name]}" for name in THREADS if name in os.environ)
-    yield "threads", f"torch would take {torch.get_num_threads()}; a worker takes --threads (1){asked and f'; {asked}'}"
+    limits = ", ".join(f"{name}={os.environ[name]}" for name in THREADS if name in os.environ)
+    limits = f"; {limits}" if limits else ""
+    yield "threads", f"torch would take {torch.get_num_threads()}; a worker takes --threads (1){limits}"
     cards = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     yield "device", f"cpu{''.join(f', {name}' for name in cards)}"
 
@@ -101,22 +101,22 @@ def _folders(results: Path) -> Iterator[tuple[str, str]]:
 
     mirror = os.environ.get("FGLBENCH_MIRROR", "")
     yield "cache", _folder(cache_dir(), "FGLBENCH_CACHE")
-    there = "" if Path(mirror).expanduser().is_dir() else ": there is no such folder"
-    yield "mirror", f"{mirror} (FGLBENCH_MIRROR){there}" if mirror else "none (FGLBENCH_MIRROR is not set)"
+    missing = "" if Path(mirror).expanduser().is_dir() else ": there is no such folder"
+    yield "mirror", f"{mirror} (FGLBENCH_MIRROR){missing}" if mirror else "none (FGLBENCH_MIRROR is not set)"
     yield "results", _folder(results.resolve(), "--results")
 
 
 def _folder(path: Path, setting: str) -> str:
-    """A folder, whether it is there and may be written, and what is free on its disk."""
-    near = next(place for place in (path, *path.parents) if place.exists())
-    free = shutil.disk_usage(near).free / GIB
+    """A folder, whether it exists and is writable, and the free space of its disk."""
+    existing = next(place for place in (path, *path.parents) if place.exists())
+    free = shutil.disk_usage(existing).free / GIB
     state = "" if path.exists() else ", made when needed"
-    barred = "" if os.access(near, os.W_OK) else ", NOT writable"
-    return f"{path} ({setting}{state}{barred}; {free:.1f} GiB free)"
+    access = "" if os.access(existing, os.W_OK) else ", NOT writable"
+    return f"{path} ({setting}{state}{access}; {free:.1f} GiB free)"
 
 
 def _sources() -> Iterator[tuple[str, str]]:
-    """(dataset, which source a run would try first that may have it)."""
+    """(dataset, first source that may have it)."""
     from ...datasets import DATASETS
 
     for name in DATASETS.names():
@@ -124,7 +124,7 @@ def _sources() -> Iterator[tuple[str, str]]:
 
 
 def _source(cls: type[DatasetSpec]) -> str:
-    """Folders are looked into; the package index and upstream are not asked."""
+    """The first source of a dataset. Folders are searched; the package index and upstream are not contacted."""
     from ...datasets.sources import Mirror, Unavailable, cache_file
 
     if cache_file(cls.name).is_file():
@@ -149,20 +149,20 @@ Made by `{command}` on {machine}, {threads} threads, {when}.
 A round of FedAvg with GCN-64 (local epochs E = {epochs}, every client's validation and test scored) against E epochs of
 a centralised GCN-64 on the uncut graph in plain PyTorch (CSR features and adjacency, torch's dropout, torch's Adam, no
 evaluation). All columns of a row were measured in alternation in one process: medians of {rounds} rounds, quartiles in
-brackets. The ratios are what counts; the milliseconds belong to the machine.
+brackets. Compare the ratios: milliseconds depend on the machine.
 """
 RACE = """Made by `{command}` on {machine}, threads: {threads}, {when}; {title} {commit} with {peer}.
 
-A round of every method that both have, with local epochs E = {epochs} and each one's own evaluation after it, and the
-ratio without evaluation: GCN-64 on the same clients and splits of Cora, 10 clients. CPU time of each one's process, in
-alternation: medians of {rounds} turns of {row} rounds, quartiles in brackets. The ratios are what counts; the
-milliseconds belong to the machine.
+A round of every method of both, with local epochs E = {epochs} and the evaluation of each package after it, and the
+ratio without evaluation: GCN-64 on the same clients and splits of Cora, 10 clients. CPU time of the process of each, in
+alternation: medians of {rounds} turns of {row} rounds, quartiles in brackets. Compare the ratios: milliseconds depend
+on the machine.
 
 """
-PEAK = "The peak is that of the whole process, data and libraries included, while the client batch trains.\n\n"
+PEAK = "The peak is that of the process, including data and libraries, while the client batch trains.\n\n"
 ALTERNATION = """\
-Each method alternates with FedAvg in the same process; phases that prepare another were timed as they ran. The total is
-that of all rounds of a phase in a whole run, by their mean; the milliseconds of a round are the median.
+Each method alternates with FedAvg in the same process; phases that prepare another phase were timed when they ran. The
+total is for all rounds of a phase in a run, from their mean; the milliseconds of a round are the median.
 
 """
 SECTION = "\n## "
@@ -228,7 +228,7 @@ def profile(
 def _race(
     peer: str, python: Path | None, rounds: int, threads: int, epochs: int, methods: Sequence[str], said: dict[str, Any]
 ) -> str:
-    """What `--peer` prints. said: gets the same as data."""
+    """The output of `--peer`. said: gets the same as data."""
     from ..profile.peer import IN_A_ROW, PEERS, race
 
     name, _, path = peer.partition("=")
@@ -236,10 +236,10 @@ def _race(
     if name not in PEERS or not path or not (checkout / name).is_dir():
         raise UserError(f"--peer {peer!r:.200} is not openfgl=PATH or fedgb=PATH with a checkout of it at PATH")
     versions, lines = _apart(race, checkout, python, "cora", 10, rounds, threads, epochs, name, methods)
-    told = ", ".join(f"{package} {version}" for package, version in versions.items()) or "it did not start"
+    packages = ", ".join(f"{package} {version}" for package, version in versions.items()) or "it did not start"
     chosen = f" -m {','.join(methods)}" * bool(methods)
     command = f"fglbench profile --peer {name}=PATH{chosen} --rounds {rounds} --epochs {epochs} --threads {threads}"
-    about = {"threads": threads, "epochs": epochs, "rounds": rounds, "row": IN_A_ROW, "peer": told}
+    about = {"threads": threads, "epochs": epochs, "rounds": rounds, "row": IN_A_ROW, "peer": packages}
     about |= {"title": PEERS[name], "commit": _commit(checkout), "machine": _machine(), "when": now()[:10]}
     said |= {"command": command, **about, "tables": {"Rounds": lines}}
     return RACE.format(command=command, **about) + _table("Rounds", "", lines, "")
@@ -256,7 +256,7 @@ def _machine(device: str = "cpu") -> str:
 
 
 def _keep(text: str, output: Path | None) -> None:
-    """Show a text, and write it where the user wants it. Sections of that file that the text has not stay in it."""
+    """Print a text, and write it to `output`. Other sections of that file are kept."""
     typer.echo(text)
     if output is not None:
         try:
@@ -266,7 +266,7 @@ def _keep(text: str, output: Path | None) -> None:
 
 
 def _joined(before: str, text: str) -> str:
-    """`text`, with each section that it has not as it stood before, behind the one that it stood behind."""
+    """`text` with the other sections of `before`, each after the section that it followed."""
     sections = text.split(SECTION)
     place, titles = 0, [_title(part) for part in sections]
     for part in before.split(SECTION)[1:]:
@@ -294,13 +294,13 @@ def _parse(text: str) -> tuple[str, int]:
 
 
 def _apart(work: Callable[..., T], *args: object) -> T:
-    """Each case in a fresh process: its peak memory is its own, and no case warms the caches of the next."""
+    """Run each case in a new process, so that peak memory and caches are those of this case."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(work, *args).result()
 
 
 def _table(title: str, about: str, lines: Iterable[Line], absent: str = "0.00 (0%)") -> str:
-    """A section with one table; parts of a round that some case has not are `absent` there, and the rest comes last."""
+    """A section with one table. absent: text of a part of a round that a case lacks. The column `other` is last."""
     import pandas as pd
 
     frame = pd.DataFrame(lines).fillna(absent)

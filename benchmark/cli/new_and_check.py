@@ -1,4 +1,4 @@
-"""`fglbench new`: the file that a part of your own starts from. `fglbench check`: the contract on it."""
+"""`fglbench new`: write a template of a method or another part. `fglbench check`: test it by the contract."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ OUTSIDE, INSIDE = {"package": "fglbench.", "methods": "fglbench.methods."}, {"pa
 
 
 def create(kind: str, name: str, folder: Path, *, torch: bool = False) -> Path:
-    """Write the file of a method (or ...) called `name` in `folder`, and return its path.
+    """Write the template of a method (or another kind) called `name` to `folder`, and return its path.
 
-    torch: a method with an nn.Module and a training loop of its own. In the package's own folder of methods the file
-    imports relatively. Raises UserError for a name that it cannot have or that is taken, for a file that exists, and
-    for a folder that is none or cannot be written.
+    torch: a method with an nn.Module and its training loop. In the methods folder of the package, imports are relative.
+    Raises UserError for an invalid or used name, an existing file, and a folder that is missing or cannot be written.
     """
     from ..suites.plugins import REGISTRIES, installed
 
@@ -60,7 +59,7 @@ def create(kind: str, name: str, folder: Path, *, torch: bool = False) -> Path:
 
 
 def in_tree(folder: Path) -> bool:
-    """Whether a folder is the package's own folder of methods."""
+    """Whether a folder is the methods folder of the package."""
     return folder.resolve() == METHODS_FOLDER
 
 
@@ -116,9 +115,7 @@ def _started(kind: str, name: str, into: Path, what: str, option: str, json: boo
             typer.echo(f"  {number}. {step}")
 
 
-WIDTH = 35  # of the name of a check
-
-
+WIDTH = 35  # characters of the name of a check
 Real = Annotated[
     bool | None,
     typer.Option(help="check on a real dataset too, fetching it if need be  [default: where it is at hand]"),
@@ -170,14 +167,14 @@ def check(
 
 
 def verdicts_on(name: str, params: dict[str, Any], real: bool | None) -> Iterator[tuple[str, str, str]]:
-    """(check, verdict, reason) one by one, of methods on a real dataset too. real: None: if one is at hand."""
+    """Yield (check, verdict, reason). real: check methods on a real dataset too; None: if it is in the cache."""
     from ...registry import UserError, did_you_mean
     from ..contract import method_checks, part_checks
     from ..contract.trial import REAL, real_trial
     from ..suites.plugins import REGISTRIES, installed
 
     known = {name: kind for kind, one in reversed(REGISTRIES.items()) for name in (*one.names(), *installed(one))}
-    kind = known.get(name, "dataset" if ":" in name else None)  # datasets made on demand, as tu:NAME
+    kind = known.get(name, "dataset" if ":" in name else None)  # a dataset such as tu:NAME is not listed
     if kind is None:
         raise did_you_mean(name, known, "method, dataset, partition, split or backbone")
     spec = REGISTRIES[kind].build(name, params)

@@ -1,4 +1,4 @@
-"""What is seen while cells run: a line for each finished cell and, on a terminal, a bar with the time left."""
+"""The display while cells run: a line for each finished cell and, on a terminal, a bar with the remaining time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..store.schema import Row
 
 
 class Display(Observer):
-    """The unit of the bar is a round, so that the time left moves while long cells run. figure: what a cell tells."""
+    """The unit of the bar is a round, so that it moves during long cells. figure: the value shown for a cell."""
 
     def __init__(self, console: Console, figure: Literal["score", "val"] = "score") -> None:
         self.console, self.figure = console, figure

@@ -1,4 +1,4 @@
-"""`fglbench report`, `compare`, `export`, `pack`: from rows to tables, figures, the leaderboard and other formats."""
+"""`fglbench report`, `compare`, `export`, `pack`: make tables, figures, the leaderboard and other formats from rows."""
 
 from __future__ import annotations
 
@@ -60,24 +60,24 @@ def report(
 
 
 def _check(results: Path, readme: Path | None, figures: bool, about: tuple[object, ...], said: dict[str, Any]) -> int:
-    """Name the stale files; exit code 1 if there are any."""
+    """Print the stale files. Exit code 1 if there are any."""
     files = [*_files(results, made=False), *_files(results, made=True)]
     said |= Verdicts().of(files, about, lambda: _checked(results, readme, figures))
     for path in said["stale"]:
         typer.echo(f"stale: {path}")
     if said["stale"]:
-        told = f"{len(said['stale'])} of {said['total']} files are stale"
-        typer.echo(f"{told}; run `fglbench report --results {results}`")
+        count = f"{len(said['stale'])} of {said['total']} files are stale"
+        typer.echo(f"{count}; run `fglbench report --results {results}`")
         return 1
     typer.echo("everything is up to date")
     return 0
 
 
-MADE, OTHER = {"tables", "figures"}, {"site", LOCKS, LOGS, ".studies"}  # folders of the report's files; of no rows
+MADE, OTHER = {"tables", "figures"}, {"site", LOCKS, LOGS, ".studies"}  # folders of report files; folders to ignore
 
 
 def _files(results: Path, *, made: bool) -> list[Path]:
-    """What the report reads of a results folder, or what it makes, with the pages around it."""
+    """The files of a results folder that the report reads, or that it makes (with README.md and docs/findings)."""
     paths = []
     for path in sorted(results.rglob("*")) if results.is_dir() else ():
         parts = path.relative_to(results).parts
@@ -93,7 +93,7 @@ def _made(results: Path, readme: Path | None, figures: bool) -> Report:
     from ...report import build
     from ...report.leaderboard import find_readme
 
-    if readme is None and results != Path(WRITTEN):  # the README beside `runs` is that of the committed board
+    if readme is None and results != Path(WRITTEN):  # the README next to `runs` shows the committed board
         readme = find_readme(results)
     return build.make(results, readme, figures=figures)
 
@@ -106,7 +106,7 @@ def _checked(results: Path, readme: Path | None, figures: bool) -> dict[str, Any
 
 
 def _written(results: Path, readme: Path | None, figures: bool) -> tuple[Report, dict[str, Any]]:
-    """Write what has changed, and say so; the report, and the same as data."""
+    """Write what has changed. Returns the report, and the result as data."""
     from ...report import build
 
     made = _made(results, readme, figures)
@@ -119,7 +119,7 @@ def _written(results: Path, readme: Path | None, figures: bool) -> tuple[Report,
 
 
 def _site(results: Path, readme: Path | None, figures: bool, site: Path) -> dict[str, Any]:
-    """Write the report and the site."""
+    """Write the report and the site. Returns the result as data."""
     from ...report import build
     from ...report.text import data_size
 

@@ -72,13 +72,13 @@ def reproduce(
     where = backend, address, resolved(device, backend)
     options = Options(jobs, threads, timeout, memory_limit, submitter, (), False, *where)
     job = Job(_read(request, table, given.names(reading)), Store(results), options, given.names(rerun))
-    if not job.rerun:  # what is to run again is not to be had from elsewhere
+    if not job.rerun:
         _reuse(job, table, dry_run, json)
     return carry_out(job, dry_run, json, yes)
 
 
 def _read(request: Request, table: str, readings: tuple[str, ...]) -> Request | list[tuple[str, Cell]]:
-    """The cells of a request that these readings ask for; of none, the request. UserError where there are no cells."""
+    """The cells of a request that belong to these readings (without any: the request). UserError if there are none."""
     if not readings:
         return request
     from ...report.reproduction.match import keys_of_readings
@@ -110,9 +110,9 @@ def _list_tables(json: bool) -> None:
 
 
 def _tell_costs(results: Path, seeds: tuple[int, ...]) -> None:
-    """For each table: printed figures that have ours beside them, cells that are left to run, and what they cost.
+    """Print for each table the printed figures for which we have a value, the runs left, and their cost.
 
-    Cells that another suite has run are not among them: they are reused.
+    Runs of other suites are not counted as left: they are reused.
     """
     announce()
     from ...report.papers import tables
@@ -125,19 +125,19 @@ def _tell_costs(results: Path, seeds: tuple[int, ...]) -> None:
     costs = Costs(rows)
     listing = plain_table("table", "figures", "of", "runs left", "core-hours", "more runs", numeric=True)
     todo = {name: Job(Request(suites=(name,), seeds=seeds), store, Options()).plan().todo for name in tables()}
-    had = {item.cell.key for item, _ in elsewhere(chain.from_iterable(todo.values()), store)}
+    reusable = {item.cell.key for item, _ in elsewhere(chain.from_iterable(todo.values()), store)}
     for name, items in todo.items():
-        left = [(item.cell, 1) for item in items if item.cell.key not in had]
+        left = [(item.cell, 1) for item in items if item.cell.key not in reusable]
         cost = costs.of(left)
         unknown = sum(cost.unknown.values())
         ran, printed = coverage(name, [row for row in rows if row.suite == name])
         listing.add_row(name, *map(str, (ran, printed, len(left) - unknown)), f"{cost.hours:.1f}", str(unknown))
     plain_console().print(listing)
-    plain_console().print("core-hours are judged by the rows here; for more runs there are no rows to judge by")
+    plain_console().print("core-hours are estimated from the rows here; for more runs there are no such rows")
 
 
 def _narrowed(table: str, only: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The datasets and methods that the words of --only stand for; none for "all". UserError for an unknown table."""
+    """Axis -> names of the datasets and methods in --only; empty: all. UserError for an unknown table or word."""
     from ...report.papers import tables
 
     if table not in tables():
@@ -151,7 +151,7 @@ def _narrowed(table: str, only: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _words(table: str) -> dict[str, set[tuple[str, str]]]:
-    """The (axis, our name) that each word for a dataset or method means: the paper's words, and ours."""
+    """Word for a dataset or method (the paper's, and ours) -> set of (axis, our name)."""
     from ...report.papers import printed, tables
     from ..suites.suitefile import load_suite
 
@@ -169,7 +169,7 @@ def _words(table: str) -> dict[str, set[tuple[str, str]]]:
 
 
 def _reuse(job: Job, table: str, dry_run: bool, json: bool) -> None:
-    """Take finished cells over from other suites, so that the plan finds them done."""
+    """Copy finished rows of other suites, so that they are done in the plan."""
     from ..runner.plan import elsewhere, take_over
 
     reusable = elsewhere([item for item in job.plan().todo if item.suite == table], job.store)
@@ -239,7 +239,7 @@ def verify(
 
 
 def _broken(name: str, params: dict[str, Any], plugins: tuple[str, ...]) -> list[str]:
-    """The checks of the contract that a method fails, on real data as well, a line for each."""
+    """The checks of the contract that a method fails, one line each; real data included."""
     from ..runner.execute import in_child
     from .new_and_check import verdicts_on
 
@@ -253,7 +253,7 @@ def _broken(name: str, params: dict[str, Any], plugins: tuple[str, ...]) -> list
 
 
 def _tell(comparisons: Sequence[Comparison], how: str) -> list[dict[str, Any]]:
-    """Print all rows, then what is wrong with each; the same as data."""
+    """Print all rows, then the problems of each. Returns the same as data."""
     from ...report.text import plain
 
     typer.echo(_table(comparisons))
@@ -275,7 +275,7 @@ def _as_data(comparison: Comparison) -> dict[str, Any]:
 
 
 def _table(comparisons: Sequence[Comparison]) -> str:
-    """theirs, ours and the difference of every row, one line per row."""
+    """One line per row: their value, ours, and the differences."""
     from tabulate import tabulate
 
     from ...report.text import plain

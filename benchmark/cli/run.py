@@ -1,4 +1,4 @@
-"""`fglbench run`: plan, say what is to be done, do it, show the scores. `adopt`: do so for a submitted method."""
+"""`fglbench run`: plan, print the plan, run it, show the scores. `adopt`: the same for a submitted method."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..runner.plan import C, Item, Plan
     from ..store.schema import Row
 
-STATES = {"todo": "to run", "done": "done", "skipped": "skipped", "failed": "failed"}  # of cells, in words
+STATES = {"todo": "to run", "done": "done", "skipped": "skipped", "failed": "failed"}  # state of a cell -> words
 
 
 def run(
@@ -85,7 +85,7 @@ def run(
 
 
 def _as_data(plan: Plan) -> dict[str, Any]:
-    """A plan for programs: counts by state, and of every cell its suite, key, state and what it is."""
+    """A plan as JSON data: counts by state; suite, key, state and identity of every cell."""
     cells = [
         {"suite": item.suite, "key": item.cell.key, "state": item.state, "stale": item.stale, **item.cell.identity}
         for item in plan.items
@@ -94,12 +94,12 @@ def _as_data(plan: Plan) -> dict[str, Any]:
 
 
 def carry_out(job: Job, dry_run: bool, json: bool = False, yes: bool = False) -> int:
-    """Plan a job, tell the plan and, unless that is all that is wanted, run it. Returns the exit code.
+    """Plan a job, print the plan and, without dry_run, run it. Returns the exit code.
 
-    yes: a job of more than an hour of one core is not asked about.
+    yes: run more than one core-hour without a question.
     """
     if json and not dry_run:
-        raise UserError("--json tells a plan: give --dry-run as well (the rows of a run are CSV files already)")
+        raise UserError("--json prints a plan: give --dry-run as well (the rows of a run are CSV files already)")
     console = plain_console()
     if dry_run and not json:
         if (known := job.outlook()) is not None:
@@ -134,7 +134,7 @@ def carry_out(job: Job, dry_run: bool, json: bool = False, yes: bool = False) ->
 
 
 def _tell(job: Job, plan: Plan[C], console: Console) -> None:
-    """Say what a dry run says of a plan."""
+    """Print the plan of a dry run with its cells and costs."""
     _tell_plan(plan, console)
     for line in outline(plan.todo):
         console.print(line, soft_wrap=True)
@@ -142,7 +142,7 @@ def _tell(job: Job, plan: Plan[C], console: Console) -> None:
 
 
 def _tell_cost(job: Job, plan: Plan[C], console: Console) -> float:
-    """Say what a plan costs; the hours of one core."""
+    """Print the cost of a plan. Returns core-hours."""
     from ..runner.job import told_runs
 
     line, hours = told_runs([item.cell for item in plan.todo], job.store.rows(), job.options)
@@ -152,7 +152,7 @@ def _tell_cost(job: Job, plan: Plan[C], console: Console) -> float:
 
 
 def ask(hours: float, yes: bool) -> None:
-    """Ask about more than an hour of one core, on a terminal; UserError where the answer is no."""
+    """Ask on a terminal before more than one core-hour. UserError if the answer is no."""
     if yes or hours <= 1 or not sys.stdin.isatty():
         return
     if not typer.confirm("More than one core-hour. Run it?", default=True):
@@ -174,7 +174,7 @@ def _tell_plan(plan: Plan[C], console: Console) -> None:
 def outline(items: list[Item[C]]) -> list[str]:
     """One line for all seeds of a cell: "  leaderboard: cora louvain x10 gcn fedavg, seeds 0 1 2".
 
-    Settings that differ in parameters only share one too: "  sweep-fgssl: ... fgssl (19 settings), seeds 0 1 2".
+    Cells that differ in parameters only share a line: "  sweep-fgssl: ... fgssl (19 settings), seeds 0 1 2".
     """
     seeds: dict[tuple[str, str], list[int]] = {}
     for item in items:
@@ -243,7 +243,7 @@ def adopt(
 
 
 def _tell_differences(results: Path, name: str) -> list[dict[str, Any]]:
-    """Print each reported score beside ours; the same as data."""
+    """Print each reported score with ours. Returns the same as data."""
     from ...report.text import plain
     from ..store.self_reported import self_reported
 
@@ -257,14 +257,14 @@ def _tell_differences(results: Path, name: str) -> list[dict[str, Any]]:
     return differences
 
 
-SHOWN = 6  # tasks; of more, their number
+SHOWN = 6  # tasks to show; for more the number is printed
 BASELINE = "fedavg"
 
 
 def show_scores(rows: Iterable[Row]) -> None:
-    """Print a table for each task of rows with a score; nothing where no row has one.
+    """Print a table for each task of rows with a score; nothing if there is none.
 
-    The difference is that of paired seeds, in points, with a 95% t interval; it needs two seeds.
+    Differences are over paired seeds, in points, with a 95% t interval for two or more seeds.
     """
     scored = [row for row in rows if row.status == "ok" and row.score is not None]
     if not scored:
@@ -288,8 +288,8 @@ def show_scores(rows: Iterable[Row]) -> None:
 def show_ranking(ranking: Ranking) -> list[Table]:
     """Print the ranked methods of a board: mean score and rank over datasets, difference from FedAvg, traffic.
 
-    Differences and verdicts are those of the leaderboard. A board of one dataset, or without a ranking, is shown as
-    `show_scores` shows rows. Returns what is shown.
+    Differences and verdicts are those of the leaderboard. A board of one dataset, or without a ranking, is shown as in
+    `show_scores`. Returns the tables.
     """
     from ...metrics import sign
     from ...report.statistics import ranks

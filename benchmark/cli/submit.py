@@ -1,4 +1,4 @@
-"""`fglbench submit` packs a method's rows, `fglbench validate` checks them: what a pull request has to pass."""
+"""`fglbench submit` packs the rows of a method, `fglbench validate` checks them; a pull request needs both."""
 
 from __future__ import annotations
 
@@ -69,18 +69,18 @@ def submit(
 
 
 def packed(store: Store, about: Metadata, out: Path, suites: tuple[str, ...], tuned: Path | None) -> dict[str, Any]:
-    """Write a submission of a method's rows if it validates, and say so; the verdict as data.
+    """Write a submission of a method's rows if it is valid, and print the verdict. Returns the verdict as data.
 
-    tuned: the settings that its rows have, where these are not the suite's; by default those that `fglbench compete`
-    left beside the rows. UserError as the functions of `submission.submit`.
+    tuned: a file with the settings of the rows, if they are not those of the suite; by default the file of `fglbench
+    compete` next to the rows. UserError as for the functions of `submission.submit`.
     """
     from ..store.places import safe_name
     from ..submission import submit as pack
     from ..submission.validate import validate
 
     rows = pack.rows_to_submit(store, about.method, suites)
-    left = store.root / f"{safe_name(about.method)}.tuned.yaml"
-    settings = tuned or (left if left.is_file() else None)
+    of_compete = store.root / f"{safe_name(about.method)}.tuned.yaml"
+    settings = tuned or (of_compete if of_compete.is_file() else None)
     with suppress(typer.Exit), pack.placed(out) as folder:
         pack.write(store, rows, about, folder, settings)
         base = default_base()
@@ -124,12 +124,12 @@ def validate(
     if not path.is_dir():
         raise UserError(f"no folder at {str(path)!r}; give a results folder or a submission")
     if (path / METADATA).is_file():
-        base = base or default_base(into)  # the results that it is to join
+        base = base or default_base(into)  # the results to which it is added
     elif into is not None:
         raise UserError(f"--into takes in submissions; {str(path)!r} is a results folder without submission.yaml")
     verdicts: list[Verdict] = []
-    whole: list[Validation] = []
-    for verdict in _summaries(path, base, maintainer, whole):
+    validations: list[Validation] = []
+    for verdict in _summaries(path, base, maintainer, validations):
         verdicts.append(verdict)
         if not json:
             tell(verdict, base)
@@ -140,13 +140,13 @@ def validate(
     if into is not None:
         from ..submission import submit
 
-        place, added = submit.take_in(whole[0].folder, whole[0].lines, into)
+        place, added = submit.take_in(validations[0].folder, validations[0].lines, into)
         typer.echo(f"{place}: {added} self-reported rows added; next: fglbench report --results {into}", err=json)
     return 0
 
 
-def _summaries(path: Path, base: str | None, maintainer: bool, whole: list[Validation]) -> Iterator[Verdict]:
-    """Check all folders of a path. whole: gets what is found of a submission, or against a base."""
+def _summaries(path: Path, base: str | None, maintainer: bool, validations: list[Validation]) -> Iterator[Verdict]:
+    """Check all folders of a path. validations: gets the details for a submission, or with a base."""
     name = str(path).rstrip("/")
     if base is None and not (path / METADATA).is_file():
         from ..submission.summary import summaries
@@ -156,12 +156,12 @@ def _summaries(path: Path, base: str | None, maintainer: bool, whole: list[Valid
     from ..submission.validate import validate_all
 
     for each in validate_all(path, name, base, maintainer=maintainer):
-        whole.append(each)
+        validations.append(each)
         yield each.summary
 
 
 def as_data(verdict: Verdict) -> dict[str, Any]:
-    """A validation for programs."""
+    """A validation as JSON data."""
     return {
         "folder": verdict.name, "valid": verdict.ok, "rows": verdict.rows, "new": verdict.new.total(),
         "errors": list(map(str, verdict.findings.errors)), "warnings": list(map(str, verdict.findings.warnings)),
@@ -169,21 +169,21 @@ def as_data(verdict: Verdict) -> dict[str, Any]:
 
 
 def default_base(into: Path | None = None) -> str | None:
-    """The results folder that a submission joins: --into, or the one here if there is one."""
+    """The results folder to which a submission is added: --into, or `results` if it exists."""
     folder = into or Path("results")
     return str(folder) if folder.is_dir() else None
 
 
 def tell(checked: Verdict, base: str | None) -> None:
-    """Every problem on a line of its own, then what was looked at."""
+    """Print every problem on a line, then a summary of the folder."""
     from ...report.text import count, plain
 
     errors, warnings = checked.findings.errors, checked.findings.warnings
-    every = [*errors, *warnings]
-    for finding in every[:SHOWN]:
+    findings = [*errors, *warnings]
+    for finding in findings[:SHOWN]:
         typer.echo(plain(finding, 1000))
-    if len(every) > SHOWN:
-        typer.echo(f"... and {len(every) - SHOWN} more")
+    if len(findings) > SHOWN:
+        typer.echo(f"... and {len(findings) - SHOWN} more")
     kind = "submission" if checked.submission else "results folder"
     against = "" if base is None else f" against {base}"
     new = f", {checked.new.total()} new" if against and not checked.submission else ""

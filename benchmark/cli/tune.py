@@ -93,22 +93,22 @@ def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool, said: dict[str, Any]
 
     check_options(tuner.options)
     by_dataset = studies(wanted)
-    every = [study for group in by_dataset.values() for study in group]
-    said["studies"] = _tell_cost(every)
+    planned = [study for group in by_dataset.values() for study in group]
+    said["studies"] = _tell_cost(planned)
     if dry_run:
-        _tell_hours(tuner, wanted.suite, every)
+        _tell_hours(tuner, wanted.suite, planned)
         return 0
     check_writable(tuner.out)
-    # Before anything runs, and until all has: rungs share a cluster, and an unavailable one is one line.
+    # The backend is opened once for all rungs; if it is unavailable, the error is one line.
     with as_interrupts(), closing(open_backend(tuner.options, tuner.store)):
         said["chosen"] = [chosen for group in by_dataset.values() for chosen in _tuned(tuner, group)]
     said |= {"settings": tuner.out, "next": _next(wanted, tuner)}
-    typer.echo(f"{len(said['chosen'])} of {len(every)} settings in {tuner.out}; next: {said['next']}")
-    return int(len(said["chosen"]) < len(every))
+    typer.echo(f"{len(said['chosen'])} of {len(planned)} settings in {tuner.out}; next: {said['next']}")
+    return int(len(said["chosen"]) < len(planned))
 
 
 def _next(wanted: Wanted, tuner: Tuner) -> str:
-    """The command that runs what was chosen."""
+    """The command that runs the chosen settings."""
     if wanted.own_dataset is None:
         return f"fglbench run -s {wanted.suite}"
     from ...datasets.own_data import folder_of
@@ -129,7 +129,7 @@ def _report(results: Path, suite: str, settings: Path, said: dict[str, Any]) -> 
 
 
 def _tuned(tuner: Tuner, group: list[Study]) -> list[dict[str, Any]]:
-    """The settings that studies of a dataset chose. What cannot be loaded is complained of; the others go on."""
+    """The settings that the studies of a dataset chose. If it cannot be loaded, the error is printed."""
     from .progress import Display
 
     try:
@@ -146,7 +146,7 @@ def _tuned(tuner: Tuner, group: list[Study]) -> list[dict[str, Any]]:
 
 
 def _tell_cost(studies: list[Study]) -> list[dict[str, Any]]:
-    """Print what each study runs: settings, trials, runs, rounds; the same as data."""
+    """Print settings, trials, runs and rounds of each study. Returns the same as data."""
     table = plain_table(
         "method", "dataset", "own settings", "trials per rung", "rounds per rung", "runs", "rounds", numeric=True
     )
@@ -172,7 +172,7 @@ def _tell_cost(studies: list[Study]) -> list[dict[str, Any]]:
 
 
 def _tell_hours(tuner: Tuner, name: str, studies: list[Study]) -> None:
-    """What they cost, what is left of it and the suite at what they choose, by the rows here and of earlier studies."""
+    """Print the estimated cost of the studies, of what is left, and of the suite with the chosen settings."""
     from ..runner.job import Costs, Store, told
     from ..suites.suitefile import load_suite
 
@@ -187,7 +187,7 @@ def _tell_hours(tuner: Tuner, name: str, studies: list[Study]) -> None:
         typer.echo(f"{len(scored)} runs of the suite at what is chosen: {told(costs.of((cell, 1) for cell in scored))}")
 
 
-METHODS = ("local", "fedavg", "ditto")  # always tried: each site alone, one model, and what is between the two
+METHODS = ("local", "fedavg", "ditto")  # always tried: a model per site, one shared model, and a compromise
 FOLDER = "runs/recommend-{}"
 
 

@@ -1,1 +1,1 @@
-"""What must hold: the checks that every method and dataset is held to."""
+"""The contract: checks for methods, datasets, partitions, splits and backbones."""

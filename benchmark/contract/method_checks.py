@@ -1,7 +1,7 @@
-"""What every method must hold to, as checks that anyone can run on a method of their own.
+"""The contract of methods: checks of `fglbench check`.
 
-Each check tries the method on small generated federations and raises ContractError with one line that says what is
-wrong. `CHECKS` has them all by name; those on who may know what also run on a real dataset (`ON_REAL`).
+Each check runs the method on small generated federations and raises ContractError with one line on the problem.
+`CHECKS` has them by name; those on private data, labels and steps also run on a real dataset (`ON_REAL`).
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ from .verdicts import (
 
 
 def learns_nothing_from_scoring(method: Method) -> None:
-    """Being scored after each round, on graphs that no client has too, leaves no trace in what is trained."""
+    """Scoring after each round, also on graphs that no client has, does not change the training."""
     for trial in fitting(method):
         run = guarded_run(method, trial, scored=True)
         compare(plain_run(method, trial), run, trial, "changes when the models are scored after each round", exact=True)
 
 
 def stays_local(method: Method, among: Sequence[Trial] | None = None) -> None:
-    """One client's private data has no part in another's uploads: those stay when only the former changes.
+    """The uploads of a client do not change if only the private data of another client changes.
 
-    The clients get the messages of the first run again, so that nothing reaches them through the server either.
+    In the second run clients get the server's messages of the first, so that the change cannot reach them indirectly.
     """
     for trial in fitting(method, among):
-        _demand_apart(method)
+        _demand_separate_clients(method)
         run, clients = plain_run(method, trial), range(len(trial.federation.clients))
         for victim in (clients[0], clients[-1]):
-            moved = replace(trial, federation=perturbed(trial.federation, victim))
-            other, others = guarded_run(method, moved, replay=run), {*clients} - {victim}
+            changed = replace(trial, federation=perturbed(trial.federation, victim))
+            other, others = guarded_run(method, changed, replay=run), {*clients} - {victim}
             problem = difference(run.of(others), other.of(others))
             demand(not problem, f"on {trial.name}: {problem} with the private data of client {victim}")
-            mine = run.of({victim}) if method.trains else []  # counts of labels may be the same with other labels
-            moves = not mine or difference(mine, other.of({victim}))
-            demand(moves, f"on {trial.name}: client {victim}'s data changes nothing, not even its uploads")
+            own = run.of({victim}) if method.trains else []  # counts of labels may be the same with other labels
+            differs = not own or difference(own, other.of({victim}))
+            demand(differs, f"on {trial.name}: client {victim}'s data changes nothing, not even its uploads")
 
 
-def _demand_apart(method: Method) -> None:
-    """Inapplicable for a reference of the package that pools the clients' data; ContractError for any other method."""
+def _demand_separate_clients(method: Method) -> None:
+    """If a method pools the clients' data: Inapplicable for a reference of the package, else ContractError."""
     if type(method).arrange is Method.arrange:
         return
     if method.reference and METHODS.is_own(type(method)):
@@ -69,8 +69,8 @@ def _demand_apart(method: Method) -> None:
 
 
 def counts_its_steps(method: Method, among: Sequence[Trial] | None = None) -> None:
-    """Clients step the engine's optimisers, whose steps the row counts, and those of torch.optim in `TorchMethod.train`
-    alone, where they are counted too."""
+    """All optimiser steps of clients are counted: those of the engine, and those of torch.optim in `TorchMethod.train`.
+    Elsewhere, torch.optim is not allowed."""
     for trial in fitting(method, among):
         stepped = Counter[str]()
 
@@ -91,25 +91,24 @@ def counts_its_steps(method: Method, among: Sequence[Trial] | None = None) -> No
 
 
 def sees_no_hidden_label(method: Method, among: Sequence[Trial] | None = None) -> None:
-    """Neither training nor prediction uses the label of a node at a client for which it is no training node, nor of a
-    graph."""
+    """Training and prediction use no labels except those of a client's own training nodes (graphs)."""
     for trial in fitting(method, among):
-        moved = replace(trial, federation=relabelled(trial.federation))
-        run, plain = guarded_run(method, moved), plain_run(method, trial)
+        changed = replace(trial, federation=relabelled(trial.federation))
+        run, plain = guarded_run(method, changed), plain_run(method, trial)
         compare(plain, run, trial, "changes with labels that no client may know", exact=True)
         problem = difference(plain.predictions, run.predictions, exact=True)
         demand(not problem, f"on {trial.name}: {problem} changes with labels that no client may know")
 
 
 def knows_no_random_label(method: Method, among: Sequence[Trial] | None = None) -> None:
-    """Where the labels to be predicted are drawn at random no method is right more often than chance has it: who is has
-    seen them, or counts for itself. Numbers are drawn from 1 and -1, whose error is 1 where 0 is predicted."""
+    """If hidden labels are drawn at random, the score is not better than chance; else the method has seen them or has
+    changed its score. Numbers are drawn from 1 and -1: predicting 0 has the error 1."""
     for trial in [replace(trial, federation=drawn(trial.federation)) for trial in fitting(method, among)]:
         score = train(trial.federation, method, trial.backbones, trial.config, 0).score or 0.0
         scored, classes = _scored(trial.federation), trial.federation.num_classes
         if sign(MEASURES[trial.federation.scored_by]) < 0:
-            # Predicting p, of size s, has the mean squared error 1 - 2 mean(p y) + s^2, and mean(p y) the deviation
-            # s / sqrt(n): with six of these it is at least 1 - 36 / n.
+            # Predictions p with mean square s^2 have the mean squared error 1 - 2 mean(p y) + s^2. mean(p y) has the
+            # standard deviation s / sqrt(n); six of these give an error of at least 1 - 36 / n.
             demand(score > max(0.0, 1 - 36 / scored) ** 0.5, f"on {trial.name}: an error of {score} in random numbers")
             continue
         bound = 1 / classes + 6 * (1 / classes * (1 - 1 / classes) / scored) ** 0.5
@@ -117,7 +116,8 @@ def knows_no_random_label(method: Method, among: Sequence[Trial] | None = None) 
 
 
 def _scored(federation: Federation) -> int:
-    """Nodes or graphs that are scored: those of the client that has fewest count for as much as all others'."""
+    """The number of scored nodes or graphs that determines the spread of the score: clients with the fewest times their
+    number, because the score is the mean over clients."""
     if federation.task == "graph":
         return len(federation.whole.label)
     held = [len(scored_labels(client)) for client in federation.clients]
@@ -128,10 +128,10 @@ __all__ = ["CHECKS", "ON_REAL", "ContractError", "Inapplicable", "check", "resul
 
 
 def repeats_itself(method: Method) -> None:
-    """The same seed gives the same numbers, bit for bit; and other numbers with another seed."""
+    """The same seed gives bitwise identical numbers, another seed gives other numbers."""
     for trial in fitting(method):
         run = plain_run(method, trial)
-        if trial.federation.task == "node":  # a module may remember what it saw in another cell: it knows these labels
+        if trial.federation.task == "node":  # a module that keeps data of a former run would know these labels
             guarded_run(method, replace(trial, federation=swapped(trial.federation)))
         compare(run, guarded_run(method, trial), trial, "differs between two runs with the same seed", exact=True)
         if method.trains:
@@ -140,9 +140,9 @@ def repeats_itself(method: Method) -> None:
 
 
 def ignores_other_clients(method: Method) -> None:
-    """Clients get the same numbers alone and in client batches of any size, all of them or half of them taking part."""
+    """Clients have the same numbers in client batches of any size, also if only half of the clients take part."""
     for trial in fitting(method):
-        size = len(trial.federation.clients) - 1  # and one client alone
+        size = len(trial.federation.clients) - 1  # the last batch has one client
         part = guarded_run(method, trial, clients_per_batch=size)
         compare(plain_run(method, trial), part, trial, f"differs in client batches of {size} and 1")
         half = replace(trial, config=trial.config.model_copy(update={"participation": 0.5}))
@@ -162,16 +162,16 @@ ON_REAL = {check.__name__: check for check in (
 
 
 def check(method: Method, names: Iterable[str] = CHECKS) -> dict[str, str]:
-    """Run checks on a method; what is wrong, by check. Empty: the method passes."""
+    """Run checks on a method; return the problem of each failed check by its name."""
     return {name: reason for name, verdict, reason in results(method, names) if verdict == "failed"}
 
 
 def results(method: Method, names: Iterable[str] = CHECKS) -> Iterator[tuple[str, Judgement, str]]:
-    """(check, verdict, reason) one by one. A check that fails in another way than it expects has failed too."""
+    """(check, verdict, reason) one by one. Any other exception than ContractError also fails a check."""
     return judged({name: CHECKS[name] for name in names}, method)
 
 
 def results_on_real(method: Method, trial: Trial) -> Iterator[tuple[str, Judgement, str]]:
-    """The same on a real dataset, of the checks on who may know what."""
+    """The same for the checks `ON_REAL` on a real dataset."""
     where = trial.federation.whole.name
     return judged({f"{name}_on_{where}": partial(one, among=[trial]) for name, one in ON_REAL.items()}, method)

@@ -1,7 +1,7 @@
-"""What every dataset, partition, split and backbone must hold to, as checks that anyone can run on one of their own.
+"""The contract of datasets, partitions, splits and backbones: checks of `fglbench check`.
 
-`run` asks of a dataset, partition or split what `datasets.build` asks, on the data at hand; these checks ask it on
-small data of every kind, and whether a repetition gives the same.
+A run checks its dataset, partition and split by `datasets.build`. These checks do the same on small data of every kind,
+and also check that a repetition gives the same result.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ..engine import Backbone, Batch, Forward, Params, Streams, affine, collate,
 from .trial import graph_federation, node_federation
 from .verdicts import ATOL, RTOL, Inapplicable, Judgement, demand, judged, named
 
-COUNTS = (3, 6)  # of clients; the first that a partition takes
+COUNTS = (3, 6)  # numbers of clients; the first that a partition accepts is used
 FEATURES, CLASSES = 20, 3  # of the trial's data
 
 
 def loads(spec: DatasetSpec) -> None:
-    """Loading gives sound data of the class's task, under its name and fingerprint, and the same a second time."""
+    """Loading gives valid data with the task, name and fingerprint of the class, and the same data a second time."""
     data, about = spec.load(), getattr(spec, "about", None)
     stated = about is not None and about.citation and about.licence
     demand(stated, "does not state citation and licence: about = About(citation, licence, home)")
@@ -54,8 +54,8 @@ def loads(spec: DatasetSpec) -> None:
 
 @cache
 def samples() -> tuple[Data, ...]:
-    """Data of either kind: a graph with clients, a split and nodes without a label; the same without the edges that
-    join two clients; a set of graphs, in groups of three."""
+    """Data of every kind: a graph with clients, a split and unlabelled nodes; the same without edges between clients; a
+    set of graphs, in groups of three."""
     data = node_federation().whole
     assert isinstance(data, NodeData)
     label = torch.where(torch.arange(len(data.label)) % 9 == 0, -1, data.label)
@@ -71,29 +71,29 @@ def samples() -> tuple[Data, ...]:
 
 
 def _made(spec: PartitionSpec | SplitSpec, seed: int) -> Iterator[tuple[Data, Any, Any]]:
-    """(data, what it was asked with, what it made) of each sample that it takes. Inapplicable if it takes none."""
-    refused, taken = "it names no task", False
+    """(data, argument, result) for each sample that the spec accepts. Inapplicable if it accepts none."""
+    refused, accepted = "it names no task", False
     for data in (data for data in samples() if data.task in spec.tasks):
         ids, label = np.arange(len(data.label)), data.label.clone()
         uneven = (np.array_split(ids, COUNTS[0]), [ids[: len(ids) // 2], ids[len(ids) // 3 :]])
-        ways: Sequence[Any] = COUNTS if isinstance(spec, PartitionSpec) else uneven
-        for way in ways:
+        arguments: Sequence[Any] = COUNTS if isinstance(spec, PartitionSpec) else uneven
+        for argument in arguments:
             try:
-                made = spec(data, way, seed)
+                made = spec(data, argument, seed)
             except UserError as error:
                 refused = str(error)
                 continue
             demand(torch.equal(label, data.label), f"writes into the labels of {data.name}")
-            taken = True
-            yield data, way, made
+            accepted = True
+            yield data, argument, made
             if isinstance(spec, PartitionSpec):
                 break
-    if not taken:
+    if not accepted:
         raise Inapplicable(f"it refuses every sample: {refused}")
 
 
 def gives_the_same_again(spec: PartitionSpec | SplitSpec) -> None:
-    """The seed alone decides the result, in any global random state."""
+    """The result depends only on the seed, not on the global random state."""
     for seed in (0, 1):
         results = []
         for state in (1, 2):
@@ -107,7 +107,8 @@ def gives_the_same_again(spec: PartitionSpec | SplitSpec) -> None:
 
 
 def deals_every_node_once(spec: PartitionSpec) -> None:
-    """A part per client: sorted ids of nodes that exist, each in one part; in several if the class says overlapping."""
+    """One part per client: sorted ids of existing nodes, each node in one part; in several if the class is
+    overlapping."""
     for data, clients, parts in _made(spec, 0):
         problem = ids_problem(parts, clients, data) or cover_problem(parts, data, spec.overlapping)
         demand(not problem, f"{data.name}: {problem}")
@@ -116,7 +117,7 @@ def deals_every_node_once(spec: PartitionSpec) -> None:
 
 
 def gives_roles_to_labelled_nodes(spec: SplitSpec) -> None:
-    """Roles of labelled nodes only, at least one trains; masks of all clients follow them."""
+    """Only labelled nodes have roles, and at least one is a training node."""
     for data, parts, roles in _made(spec, 0):
         problem = roles_problem(roles, parts, data)
         demand(not problem, f"{data.name}: {problem}")
@@ -126,7 +127,7 @@ def gives_roles_to_labelled_nodes(spec: SplitSpec) -> None:
 
 @cache
 def members(*, sparse: bool = False) -> tuple[NodeClient, ...]:
-    """Three clients of unequal size, dense or sparse features of the same values."""
+    """Three clients of different sizes, with dense features or the same features as sparse CSR."""
     clients = [client for client in node_federation().clients[:3] if isinstance(client, NodeClient)]
     rows = [torch.relu(client.feat.to_dense()) for client in clients]
     feats = [row.to_sparse_csr() if sparse else row for row in rows]
@@ -134,7 +135,7 @@ def members(*, sparse: bool = False) -> tuple[NodeClient, ...]:
 
 
 def _kinds(spec: Backbone) -> tuple[Backbone, ...]:
-    """With its own last layer, and with a linear head behind, as methods that share heads ask for; of width 8."""
+    """The backbone with width 8, without and with a linear head."""
     small = spec.model_copy(update={"hidden": 8})
     return small, small.model_copy(update={"linear_head": True})
 
@@ -153,7 +154,7 @@ def _close(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def starts_the_same(spec: Backbone) -> None:
-    """`init`: finite float32 parameters without a client axis, decided by the generator alone."""
+    """`init` gives finite float32 parameters without a client axis, which depend only on the generator."""
     for kind in _kinds(spec):
         torch.manual_seed(1)
         first, other = (kind.init(stream(0, "backbone", client), FEATURES, CLASSES) for client in (0, 1))
@@ -170,7 +171,7 @@ def starts_the_same(spec: Backbone) -> None:
 
 
 def yields_its_shapes(spec: Backbone) -> None:
-    """Logits (N, C), hidden layers (N, h), finite; with `linear_head` the logits are those of head.weight, .bias."""
+    """Finite logits (N, C) and hidden layers (N, h); with `linear_head`, logits = embedding head.weight + head.bias."""
     batch = collate(members())
     rows = sum(batch.sizes)
     for kind in _kinds(spec):
@@ -202,7 +203,7 @@ def uses_every_parameter(spec: Backbone) -> None:
 
 
 def ignores_other_clients(spec: Backbone) -> None:
-    """A client's numbers are the same alone and in a client batch, in training too, and for sparse features."""
+    """A client has the same numbers alone and in a client batch, also in training, and for sparse features."""
     clients = members()
     for kind in _kinds(spec):
         for training in (False, True):
@@ -215,7 +216,7 @@ def ignores_other_clients(spec: Backbone) -> None:
 
 
 def sees_no_label(spec: Backbone) -> None:
-    """Labels, masks and the global random state have no part in its numbers."""
+    """Results do not depend on labels, masks or the global random state."""
     for training in (False, True):
         batch = collate(members())
         torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""A short run of a method that writes down all that is exchanged, and what is predicted in the end."""
+"""A short run of a method that records all messages, the final models and their predictions."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ..engine.graphs.clustering import ClusteringEvaluator
 from ..engine.simulation import Simulation
 from .trial import Trial
 
-Logged = tuple[str, int, torch.Tensor]  # what it is, the client it belongs to (-1: the server), its value
+Logged = tuple[str, int, torch.Tensor]  # description, client (-1: the server), value
 Wrap = Callable[[Simulation, Step], Step]
 
 
 @dataclass
 class Record:
-    """A run: everything uploaded, client by client, every server message, the models and their predictions in the end.
+    """A recorded run: all uploads by client, all messages of the server, the final models and their predictions.
 
-    traffic: for each round its phase, and the bytes that each client sent and got. lengths: rounds of each phase.
+    traffic: per round, its phase, and the bytes that each client sent and received. lengths: rounds of each phase.
     """
 
     uploads: list[Logged] = field(default_factory=list)
@@ -50,11 +50,11 @@ def record(
     scored: bool = False,
     wrap: Wrap = lambda simulation, step: step,
 ) -> Record:
-    """Run a method and write down what crosses.
+    """Run a method and record it.
 
-    replay: the clients get the messages of that run, for any uploads; the server does nothing, its model is not
-    recorded, and nothing is predicted. scored: the models are scored after each scored round, as in a real run. wrap:
-    what is run in the place of a step.
+    replay: clients get the server's messages of that run; the server half is not called, its model is not recorded, and
+    nothing is predicted. scored: the models are scored after each scored round, as in a real run. wrap: replaces each
+    step.
     """
     simulation, evaluator = set_up(trial.federation, method, trial.backbones, trial.config, seed, clients_per_batch)
     out, answers = Record(), iter(replay.messages) if replay else None
@@ -63,7 +63,7 @@ def record(
         for number in range(1, out.lengths[-1] + 1):
             where = f"{phase.name} round {number}"
             steps = [
-                _watched(wrap(simulation, each), f"{where}, step {s}", out, answers)
+                _recorded(wrap(simulation, each), f"{where}, step {s}", out, answers)
                 for s, each in enumerate(phase.steps, 1)
             ]
             before = np.array([simulation.upload_bytes, simulation.download_bytes])
@@ -71,18 +71,18 @@ def record(
             up, down = np.array([simulation.upload_bytes, simulation.download_bytes]) - before
             out.traffic.append((phase.name, up.tolist(), down.tolist()))
             if scored and phase.scored:
-                _predicted(evaluator, simulation)
+                _predict(evaluator, simulation)
     server = {} if replay else method.global_model(simulation.server) or {}
     out.models = [(f"final parameter {name!r}", -1, value.clone()) for name, value in server.items()]
     out.models += _personal_models(simulation)
-    out.predictions = [] if replay else _predicted(evaluator, simulation)
+    out.predictions = [] if replay else _predict(evaluator, simulation)
     for log in (out.uploads, out.models):
-        log.sort(key=lambda logged: logged[1])  # by client; stable, so in the order of rounds
+        log.sort(key=lambda logged: logged[1])  # by client; stable, so rounds stay in order
     return out
 
 
-def _watched(step: Step, where: str, out: Record, answers: Iterator[Download] | None) -> Step:
-    """The step, writing down what crosses; with the answers of another run instead of the server's own, if given."""
+def _recorded(step: Step, where: str, out: Record, answers: Iterator[Download] | None) -> Step:
+    """The step, with its messages recorded. answers: messages of another run, sent instead of the server's."""
 
     def client(clients: ClientBatch) -> Tree:
         upload = step.client(clients)
@@ -100,8 +100,8 @@ def _watched(step: Step, where: str, out: Record, answers: Iterator[Download] | 
     return replace(step, client=client, server=server)
 
 
-def _predicted(evaluator: Evaluator, simulation: Simulation) -> list[Logged]:
-    """What the models answer where they are scored: classes, or the global model's embeddings of graphs."""
+def _predict(evaluator: Evaluator, simulation: Simulation) -> list[Logged]:
+    """The predictions of the models on the scored data: classes, or the global model's embeddings of graphs."""
     models = simulation.models()
     if isinstance(evaluator, ClusteringEvaluator):
         if models.server is None:

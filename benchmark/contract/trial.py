@@ -1,6 +1,6 @@
-"""Federations to try a method on: small generated ones of every kind, and a real dataset.
+"""Federations for the checks: small generated ones of every kind, and a real dataset.
 
-And others made from these: the same clients with other data or labels where it must, or must not, matter.
+Functions change the data or the labels of clients, to check what a method depends on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REAL = "cora"
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A federation, the clients' backbones, and how they train."""
+    """A federation, the clients' backbones, and the training configuration."""
 
     name: str
     federation: Federation
@@ -35,12 +35,12 @@ class Trial:
 
 @cache
 def trials() -> tuple[Trial, ...]:
-    """Every kind of federation that the benchmark knows, few nodes each; a method must pass on all it does not skip."""
+    """A small federation of every kind; a method must pass on all that it does not skip."""
     gcn = (BACKBONES.build("gcn", {"hidden": 8}),)
     gin = (BACKBONES.build("gin", {"hidden": 8, "readout": "mean"}),)
-    mean = (BACKBONES.build("gcn", {"hidden": 8, "readout": "mean"}),)  # rates for nodes let GIN diverge
+    mean = (BACKBONES.build("gcn", {"hidden": 8, "readout": "mean"}),)  # GIN diverges at learning rates for nodes
     mixed = tuple(BACKBONES.build(name, {"hidden": 8}) for name in ("gcn", "gat", "sage"))
-    # Momentum instead of Adam, whose first steps turn the rounding of a gradient near 0 into whole steps; papers' rate.
+    # Momentum, because Adam's first steps amplify the rounding of gradients near 0; the learning rate of the papers.
     sets = TrainConfig(rounds=2, local_epochs=2, batch_size=8, optimiser="sgd", momentum=0.9, lr=1e-3)
     return (
         Trial("one architecture", without_training(node_federation(), 2), gcn, TrainConfig(rounds=3, local_epochs=2)),
@@ -57,7 +57,7 @@ def trials() -> tuple[Trial, ...]:
 
 @cache
 def node_federation() -> Federation:
-    """An easy stochastic block model in four clients of unequal size and class mixture, dense features."""
+    """An easy stochastic block model in four clients of different sizes and class shares, dense features."""
     data = DATASETS.build("csbm", {"nodes": 180, "classes": 3, "features": 20, "signal": 2, "homophily": 0.9}).load()
     split = SPLITS.build("ratio", {"train": 0.3, "val": 0.3, "test": 0.4})
     return build_federation(data, PARTITIONS.build("label-dirichlet", {"alpha": 2, "minimum": 15}), split, 4, 2)
@@ -65,7 +65,7 @@ def node_federation() -> Federation:
 
 @cache
 def link_federation() -> Federation:
-    """Three unequal clients of a stochastic block model whose links are predicted, sparse features."""
+    """Link prediction in a stochastic block model, three clients of different sizes, sparse features."""
     data = DATASETS.build("csbm", {"nodes": 120, "classes": 3, "features": 20, "signal": 2, "homophily": 0.9}).load()
     assert isinstance(data, NodeData)
     sparse = replace(data, feat=torch.relu(data.feat).to_sparse_csr())
@@ -75,7 +75,7 @@ def link_federation() -> Federation:
 
 @cache
 def node_numbers() -> Federation:
-    """Three clients of the model; predicted is a number that follows from a node's features, a tenth is not known."""
+    """Node regression in the same model, three clients; a linear function of one feature, a tenth is unknown."""
     data = DATASETS.build("csbm", {"nodes": 120, "classes": 3, "features": 20, "signal": 2, "homophily": 0.9}).load()
     assert isinstance(data, NodeData)
     target = 3 * data.feat[:, :1] - 2
@@ -90,7 +90,7 @@ def node_numbers() -> Federation:
 
 @cache
 def graph_numbers() -> Federation:
-    """Rings and trees in three clients; predicted is the number of nodes, in hundreds."""
+    """Graph regression on rings and trees, three clients; the number of nodes in hundreds."""
     data = rings_and_trees(90)
     target = torch.tensor([[graph.num_nodes() / 100] for graph in data.graphs])
     numbers = replace(
@@ -103,7 +103,7 @@ def graph_numbers() -> Federation:
 
 @cache
 def overlapping_federation() -> Federation:
-    """Three clients that share nodes of the same model, sparse features."""
+    """Three clients that share nodes of a stochastic block model, sparse features."""
     data = DATASETS.build("csbm", {"nodes": 120, "classes": 3, "features": 20, "signal": 2, "homophily": 0.9}).load()
     assert isinstance(data, NodeData)
     sparse = replace(data, feat=torch.relu(data.feat).to_sparse_csr())
@@ -113,7 +113,7 @@ def overlapping_federation() -> Federation:
 
 @cache
 def graph_federation() -> Federation:
-    """Rings and binary trees in three unequal clients, to be clustered."""
+    """Clustering of rings and binary trees, three clients of different sizes."""
     data = rings_and_trees(48)
     parts = np.split(np.arange(48), [12, 30])
     clients = [GraphClient([data.graphs[i] for i in ids], data.label[ids], torch.from_numpy(ids)) for ids in parts]
@@ -122,7 +122,7 @@ def graph_federation() -> Federation:
 
 @cache
 def labelled_graphs() -> Federation:
-    """Rings and binary trees in four clients of unequal size and class mixture, to be classified."""
+    """Classification of rings and binary trees, four clients of different sizes and class shares."""
     split = SPLITS.build("ratio", {"train": 0.5, "val": 0.2, "test": 0.3})
     partition = PARTITIONS.build("label-dirichlet", {"alpha": 2, "minimum": 15})
     return build_federation(rings_and_trees(140), partition, split, 4, 3)
@@ -130,7 +130,7 @@ def labelled_graphs() -> Federation:
 
 @cache
 def domains_federation() -> Federation:
-    """Three clients of rings and trees; one has fewer features than the others, and tells large rings from small."""
+    """Rings and trees in three clients; one has fewer features, and small and large rings as different classes."""
     data = rings_and_trees(80)
     owner = torch.arange(80).clamp(max=69) // 25
     large = torch.tensor([graph.num_nodes() > 15 for graph in data.graphs])
@@ -144,7 +144,7 @@ def domains_federation() -> Federation:
 
 
 def rings_and_trees(count: int) -> GraphSetData:
-    """`count` graphs of very different sizes, in turn binary trees and rings (the classes), with random shortcuts."""
+    """`count` graphs of different sizes, alternately binary trees and rings (the classes), with random shortcuts."""
     rng = np.random.default_rng(0)
     graphs, label = [], []
     for i in range(count):
@@ -162,14 +162,14 @@ def rings_and_trees(count: int) -> GraphSetData:
 
 
 def scored_labels(client: NodeClient | GraphClient) -> torch.Tensor:
-    """(n,) the labels of a client's test nodes, graphs or pairs; (n, T) where these are numbers."""
+    """(n,) the labels of a client's test nodes, graphs or pairs; (n, T) for regression."""
     if isinstance(client, GraphClient | RowsClient):
         return client.label[client.masks["test"]]
     return client.graph.ndata["label"][client.graph.ndata["test_mask"].bool()]
 
 
 def real_trial(*, near: bool = False) -> Trial:
-    """A real dataset in five clients. near: UserError unless it is in the cache or a mirror; else it is fetched."""
+    """A real dataset in five clients. near: do not download it; UserError if it is not in the cache or a mirror."""
     spec = DATASETS.build(REAL)
     if near:
         obtain(REAL, [route for route in spec.routes if route.kind == "mirror"], spec.fingerprint, spec.unverified)
@@ -209,14 +209,14 @@ def without_training(federation: Federation, client: int) -> Federation:
 
 
 def _as_validation(federation: Federation, ids: torch.Tensor) -> Federation:
-    """The masks of the whole, where some training nodes (graphs) have become validation nodes."""
+    """The federation with these training nodes (graphs) as validation nodes in the masks of the whole."""
     masks = {part: mask.clone() for part, mask in federation.masks.items()}
     masks["train"][ids], masks["val"][ids] = False, True
     return replace(federation, masks=masks)
 
 
 def swapped(federation: Federation) -> Federation:
-    """Training and test nodes with their parts exchanged, as another seed's split may have them."""
+    """The federation with training and test nodes exchanged, as another seed's split may do."""
     masks = federation.masks | {"train": federation.masks["test"], "test": federation.masks["train"]}
     out = replace(federation, masks=masks)
     for k, client in enumerate(federation.clients):
@@ -227,7 +227,7 @@ def swapped(federation: Federation) -> Federation:
 
 
 def drawn(federation: Federation) -> Federation:
-    """Labels drawn at random, anew at each call, wherever a client has no business to know them."""
+    """The federation with all hidden labels drawn at random, anew at each call."""
     whole, rng = federation.whole, np.random.default_rng()
     if _in_rows(federation):
         return _with_rows(federation, lambda label: torch.from_numpy(rng.integers(0, 2, len(label))))
@@ -239,8 +239,8 @@ def drawn(federation: Federation) -> Federation:
 
 
 def relabelled(federation: Federation) -> Federation:
-    """Other labels wherever a client has no business to know them: on all nodes that are not training nodes of its own,
-    and on all graphs of a set that is clustered."""
+    """The federation with other hidden labels: at each client those of all nodes but its training nodes, and those of
+    all graphs that are clustered."""
     if _in_rows(federation):
         return _with_rows(federation, lambda label: 1 - label)
     truth = federation.whole.truth
@@ -249,7 +249,7 @@ def relabelled(federation: Federation) -> Federation:
 
 
 def _known(federation: Federation, label: torch.Tensor) -> torch.Tensor:
-    """Bool of the shape (N, 1, ...) that fits labels: whose label some client may know."""
+    """Bool (N, 1, ...), with as many axes as `label`: whether a client may know the label."""
     known = federation.masks.get("train", torch.zeros(len(label), dtype=torch.bool)).bool()
     return known.view(-1, *[1] * (label.dim() - 1))
 
@@ -259,15 +259,15 @@ def _in_rows(federation: Federation) -> list[RowsClient]:
 
 
 def _with_rows(federation: Federation, changed: Callable[[torch.Tensor], torch.Tensor]) -> Federation:
-    """The federation with other labels of the rows that validate and test."""
+    """The federation with changed labels of all rows but training rows."""
     rows = _in_rows(federation)
     others = [replace(part, label=torch.where(part.masks["train"], part.label, changed(part.label))) for part in rows]
     return replace(federation, clients=others)
 
 
 def _with_labels(federation: Federation, label: torch.Tensor, others: torch.Tensor | None = None) -> Federation:
-    """The federation with other labels, or targets. others: of nodes that are no training nodes of their client; None:
-    label."""
+    """The federation with these labels or targets. others: for nodes that are not training nodes of their client; None:
+    `label`."""
     whole = federation.whole
     changed = replace(whole, label=label) if whole.target is None else replace(whole, target=label)
     out = replace(federation, whole=changed)
@@ -283,7 +283,7 @@ def _with_labels(federation: Federation, label: torch.Tensor, others: torch.Tens
 
 
 def perturbed(federation: Federation, client: int) -> Federation:
-    """Another graph with other features and labels of the same shapes and masks at one client, or other graphs."""
+    """The federation with another graph (or graphs), features and labels of the same shapes at one client."""
     rng = np.random.default_rng(1)
     chosen = federation.clients[client]
     if isinstance(chosen, GraphClient):
@@ -305,7 +305,7 @@ def perturbed(federation: Federation, client: int) -> Federation:
 
 
 def _path(graph: dgl.DGLGraph, rng: np.random.Generator) -> dgl.DGLGraph:
-    """A path with the graph's nodes, their features shuffled."""
+    """A path with the graph's number of nodes, and its features shuffled."""
     n = graph.num_nodes()
     path = torch.arange(n - 1)
     out = dgl.graph((torch.cat([path, path + 1]), torch.cat([path + 1, path])), num_nodes=n)

@@ -1,4 +1,4 @@
-"""How checks judge: what a breach is, and the runs on trials that are compared."""
+"""Tools of the checks: errors, demands, runs on trials, and the comparison of runs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class ContractError(Exception):
 
 
 class Inapplicable(Exception):
-    """A check has nothing to look at; the message is the reason."""
+    """A check does not apply; the message is the reason."""
 
 
 def demand(holds: object, complaint: str) -> None:
-    """ContractError with the complaint unless something holds."""
+    """Raise ContractError with the complaint unless `holds`."""
     if not holds:
         raise ContractError(complaint)
 
@@ -43,7 +43,7 @@ def refusal(method: Method, trial: Trial) -> str | None:
 
 
 def fitting(method: Method, among: Sequence[Trial] | None = None) -> list[Trial]:
-    """The trials (None: the generated ones) that the method does not skip. Inapplicable when it skips all."""
+    """The trials (None: the generated ones) that the method does not skip. Inapplicable if it skips all."""
     fits = [trial for trial in (trials() if among is None else among) if refusal(method, trial) is None]
     if not fits:
         raise Inapplicable("it skips every federation that there is to try it on")
@@ -52,11 +52,12 @@ def fitting(method: Method, among: Sequence[Trial] | None = None) -> list[Trial]
 
 @lru_cache(maxsize=8)
 def plain_run(method: Method, trial: Trial) -> Record:
-    """The run that others are compared with."""
+    """The cached run with which others are compared."""
     return guarded_run(method, trial)
 
 
 def guarded_run(method: Method, trial: Trial, **options: object) -> Record:
+    """Record a run; ContractError if it diverges or breaks a rule."""
     try:
         return record(method, trial, **options)  # type: ignore[arg-type]
     except (Diverged, UserError, RuntimeError) as error:
@@ -66,7 +67,7 @@ def guarded_run(method: Method, trial: Trial, **options: object) -> Record:
 
 
 def judged(checks: Mapping[str, Callable[[T], None]], subject: T) -> Iterator[tuple[str, Judgement, str]]:
-    """(check, verdict, reason) of each check on a method or dataset: what it raises is what is wrong."""
+    """(check, verdict, reason) of each check on a method or part."""
     for name, check in checks.items():
         try:
             check(subject)

@@ -63,13 +63,14 @@ class GpuKernels(Kernels):
 
     def products(self, rows: torch.Tensor, weight: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         padded = padding_of(tuple(sizes), rows.device)
-        made = [group.padded(rows) @ weight.index_select(0, group.clients) for group in padded.groups]
-        return _joined([product.flatten(0, 1) for product in made], padded.place, rows.new_empty(0, weight.shape[2]))
+        products = [group.padded(rows) @ weight.index_select(0, group.clients) for group in padded.groups]
+        flat = [product.flatten(0, 1) for product in products]
+        return _joined(flat, padded.place, rows.new_empty(0, weight.shape[2]))
 
     def weight_gradients(self, rows: torch.Tensor, grad: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         padded, none = padding_of(tuple(sizes), rows.device), rows.new_zeros(1, rows.shape[1], grad.shape[1])
-        made = [group.padded(rows).mT @ group.padded(grad).mul_(group.filled) for group in padded.groups]
-        return _joined([*made, none], padded.client, none)
+        gradients = [group.padded(rows).mT @ group.padded(grad).mul_(group.filled) for group in padded.groups]
+        return _joined([*gradients, none], padded.client, none)
 
     def put(self, target: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         # Different rows can be written in any order; torch's deterministic kernel sorts them: 20 kernels instead of 1.

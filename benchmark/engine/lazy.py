@@ -19,7 +19,7 @@ from ...foundations import without_distributed_tensors
 
 aten = torch.ops.aten
 # Up to this number of clients a weighted sum adds client after client, as the dense product of plain tensors does: the
-# results of all storages are bitwise identical. For few clients this is not slower.
+# results of all storages are bitwise identical. For few clients this costs little time.
 FEW = 20
 # Methods of a tensor that read its memory without an operation.
 READERS = ("numpy", "tolist", "data_ptr", "untyped_storage", "__array__", "__deepcopy__", "__reduce_ex__", "__repr__")
@@ -98,13 +98,13 @@ class Lazy(torch.Tensor):
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         if func is aten.detach.default:
             return Lazy(args[0].content, args[0].shape)
-        made: Any = _by_parts(func, args, kwargs)
-        if made is not None:
-            return in_parts(made)
-        given, named = tree_map_only(Lazy, whole, (args, kwargs or {}))
-        made = func(*given, **named)
-        # An in-place function returns the tensor that it wrote into.
-        return next((arg for arg, plain in zip(args, given, strict=True) if made is plain and arg is not plain), made)
+        parts = _by_parts(func, args, kwargs)
+        if parts is not None:
+            return in_parts(parts)
+        plain_args, plain_kwargs = tree_map_only(Lazy, whole, (args, kwargs or {}))
+        out: Any = func(*plain_args, **plain_kwargs)
+        # An in-place function returns the tensor that it wrote into: return the lazy one instead.
+        return next((arg for arg, own in zip(args, plain_args, strict=True) if out is own and arg is not own), out)
 
 
 def _by_parts(func: Any, args: Any, kwargs: Any) -> Parts | None:

@@ -66,12 +66,12 @@ class ModuleBackbone(Backbone):
         stacks = {name: params[name] for name in module.state_dict() if name in params}
         logits, hidden = [], []
         for place, (graph, feat) in enumerate(client_graphs(batch, dense=True)):
-            given = {name: value[place] for name, value in stacks.items()}
+            state = {name: value[place] for name, value in stacks.items()}
             with drawing(streams("torch")[place] if streams else None):
-                out = functional_call(module, given, (graph, feat))
-            of_module = out if isinstance(out, tuple) else (out, None)
-            logits.append(of_module[0])
-            hidden += [] if of_module[1] is None else [of_module[1]]
+                out = functional_call(module, state, (graph, feat))
+            outputs = out if isinstance(out, tuple) else (out, None)
+            logits.append(outputs[0])
+            hidden += [] if outputs[1] is None else [outputs[1]]
         rows = torch.cat(logits)
         if self.linear_head:
             return Forward(affine(params, "head", torch.relu(rows), batch), [rows])

@@ -94,8 +94,8 @@ class Target:
 
     def macro_f1_each(self, predicted: torch.Tensor, part: str) -> torch.Tensor:
         """(clients,) F1, averaged over the classes that occur in truth or prediction; nan for a client without rows."""
-        given = (self.owner[part], self.label[part], predicted[self.rows[part]])
-        owner, label, predicted_class = (values.cpu().numpy() for values in given)
+        columns = (self.owner[part], self.label[part], predicted[self.rows[part]])
+        owner, label, predicted_class = (values.cpu().numpy() for values in columns)
         scores = torch.full((self.clients,), math.nan, dtype=torch.float64)
         for k in np.unique(owner).tolist():
             mine = owner == k

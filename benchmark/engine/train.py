@@ -165,7 +165,7 @@ def _arranged(method: Method, visible: Federation) -> Arrangement:
     if not (method.reference and METHODS.is_own(type(method))):
         raise UserError(
             f"{method.name} rearranges the clients' data: only the package's own references may (as `global` does); "
-            "what a client makes of its own data belongs in `prepare`"
+            "change a client's own data in `prepare`"
         )
     with on_host():
         return method.arrange(visible)

@@ -215,7 +215,7 @@ class Privacy(Transform):
         if len(server.backbones) > 1:
             raise Skip("client-level privacy averages whole models and cannot mix architectures")
         if self.noise and find_spec("opacus") is None:
-            raise UserError("dp_noise needs Opacus for the account of it: pip install 'fglbench[privacy]'")
+            raise UserError("dp_noise needs Opacus for privacy accounting: pip install 'fglbench[privacy]'")
 
     def upload(self, clients: ClientBatch, upload: Tree, message: Download) -> Tree:
         """Clip each client's update to norm C. Raises Skip if an upload is not models alone."""

@@ -1,1 +1,1 @@
-"""What it costs: rounds measured beside each other."""
+"""Measurements of speed: rounds of methods, alternatives and other benchmarks."""

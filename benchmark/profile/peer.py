@@ -1,4 +1,4 @@
-"""Another benchmark beside this one: rounds of the same methods on the same clients, in turns, in CPU seconds."""
+"""Comparison with another benchmark: rounds of the same methods on the same clients, in alternation, in CPU seconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .speed import Line, RoundOf, alternate, conditions
 
 
 class Rivals(NamedTuple):
-    """A method that both have: our name, the peer's, and what ours does otherwise than by default, to do the same."""
+    """A method that both benchmarks have. theirs: the peer's name. params: parameters of ours that make it the same."""
 
     method: str
     theirs: str
@@ -45,7 +45,7 @@ BOTH = [
 SAME = {  # by peer
     "openfgl": [
         *BOTH,
-        Rivals("fedgl-no-gpg", "fedgl"),  # which by default makes no pseudo-graph
+        Rivals("fedgl-no-gpg", "fedgl"),  # the peer's default is without the pseudo-graph
         Rivals("local", "isolate"),
     ],
     "fedgb": [
@@ -54,17 +54,17 @@ SAME = {  # by peer
         *(Rivals(name, name) for name in ("fedtad", "feddep")),
     ],
 }
-PEERS = {"openfgl": "OpenFGL", "fedgb": "FedGB"}  # by the package that a checkout has
-IN_A_ROW = 5  # rounds a turn: in a run they follow each other; a first one finds the cache full of the other program's
+PEERS = {"openfgl": "OpenFGL", "fedgb": "FedGB"}  # by the name of the package
+IN_A_ROW = 5  # rounds per turn, as in a run: in the first one the cache has the data of the other program
 NOT_SCORED = ", not scored"
-REASON = 300  # characters of what a peer complains of
+REASON = 300  # characters of a peer's error message
 
 
 class Peer:
-    """A peer's method, a round a call, in a process of its own. A call returns the CPU seconds of that process.
+    """A peer's method in another process. A call runs one round and returns the CPU seconds of that process.
 
-    versions: of the packages that it runs with. trained: of the rounds so far, in order, the CPU seconds before its
-    evaluation; `training` takes the first. Raises UserError when it ends before it should.
+    versions: of the peer's packages. trained: the CPU seconds of each round without its evaluation, which `training`
+    removes in order. Raises UserError if the process ends too early.
     """
 
     def __init__(self, python: Path, checkout: Path, folder: str, method: str, epochs: int, threads: int) -> None:
@@ -98,12 +98,12 @@ class Peer:
             return json.loads(line)
         self.process.wait()
         self.errors.seek(0)
-        said = self.errors.read().strip().splitlines() or ["no message"]
-        raise UserError(f"the peer ended: {said[-1]:.{REASON}}")
+        lines = self.errors.read().strip().splitlines() or ["no message"]
+        raise UserError(f"the peer ended: {lines[-1]:.{REASON}}")
 
 
 def write_clients(federation: Federation, folder: Path) -> None:
-    """client_<k>.npz and whole.npz: x (n, d), edges (2, m), y (n,), nodes (n,) global ids, classes, masks."""
+    """Write client_<k>.npz and whole.npz: x (n, d), edges (2, m), y (n,), nodes (n,) global ids, classes, masks."""
     for number, client in enumerate(federation.clients):
         assert isinstance(client, NodeClient)
         graph = client.graph
@@ -127,10 +127,10 @@ def race(
     checkout: Path, python: Path | None, dataset: str, clients: int, rounds: int, threads: int, epochs: int,
     name: str, methods: Sequence[str] = (),
 ) -> tuple[dict[str, str], list[Line]]:  # fmt: skip
-    """(versions of the peer's packages, one line per method): rounds of the last phase of each common method, with
-    and without each one's own evaluation, `IN_A_ROW` a turn, in alternation on the same clients and splits.
+    """Time rounds of the last phase of each common method, with and without evaluation, on the same clients and splits,
+    in alternation (`IN_A_ROW` per turn). Returns versions of the peer's packages, and one line per method.
 
-    name: a key of `SAME`. methods: only these. UserError for one that is not shared.
+    name: a key of `SAME`. methods: only these. UserError for a method that is not in `SAME`.
     """
     shared = {pair.method for pair in SAME[name]}
     for wanted in methods:
@@ -160,8 +160,8 @@ def race(
                 }
                 timings = alternate(cases, rounds, warmup=1, clock=time.process_time, in_a_row=IN_A_ROW)
                 line |= {f"{PEERS[name]}, ms": timings["peer"], "fglbench, ms": timings["own"]}
-                for said, ending in (("ratio", ""), ("without evaluation", NOT_SCORED)):
-                    line[said] = f"{timings[f'peer{ending}'].median / timings[f'own{ending}'].median:.1f}x"
+                for heading, ending in (("ratio", ""), ("without evaluation", NOT_SCORED)):
+                    line[heading] = f"{timings[f'peer{ending}'].median / timings[f'own{ending}'].median:.1f}x"
                 lines.append(line)
             except UserError as error:
                 lines.append({**line, "ratio": str(error)})

@@ -1,16 +1,16 @@
-"""Runs OpenFGL (arXiv:2408.16288) or FedGB, which is built on it, from a checkout, a round for every line on stdin.
+"""Runs OpenFGL (arXiv:2408.16288) or FedGB, which is built on it, from a checkout: one round per line on stdin.
 
-Started by `peer.py` as a script. Imports nothing of fglbench, so that the checkout may have a Python of its own, with
-torch, PyTorch Geometric, SciPy and scikit-learn. The checkout is not changed. What is patched while it runs, and why:
+`peer.py` starts this script. It imports nothing of fglbench, so the checkout may have another Python, with torch,
+PyTorch Geometric, SciPy and scikit-learn. The checkout is not changed; these parts are patched at run time:
 
-- `torch.load` reads whole objects again: both store `Data` objects, which torch >= 2.6 refuses by default.
-- `torch_scatter` is PyTorch Geometric's own `scatter` (sum), and `torch_sparse` has names that nothing is an instance
-  of: both need a compiler, and only these paths are taken.
-- `FGLDataset` is the federation that fglbench cut, with its splits, so that both train on the same clients.
-- AdaFGL's sparse product is SciPy's: its own is a compiled file under its authors' home folder. No round uses it.
+- `torch.load` reads pickled objects: both store `Data` objects, which torch >= 2.6 refuses by default.
+- `torch_scatter` is PyTorch Geometric's `scatter` (sum), and `torch_sparse` has empty classes: both packages need a
+  compiler, and no other parts of them are used.
+- `FGLDataset` is fglbench's federation with its splits, so that both train on the same clients.
+- AdaFGL's sparse product is SciPy's: the original is a compiled file in its authors' home folder. No round uses it.
 - The first phases of AdaFGL, FedSage+ and FedGB's FGGP last one round (`FIRST_PHASE`): the last phase is measured.
 - FedGB's arguments are those of its dataset AML-HI with GCN-64, and it trains on the CPU.
-- What it prints goes nowhere.
+- Its output is discarded.
 """
 
 import functools
@@ -45,7 +45,7 @@ def patch() -> None:
 
 
 def federation(folder: Path) -> Any:
-    """What OpenFGL's `FGLDataset` is to its trainer, from the arrays that fglbench wrote."""
+    """A replacement of OpenFGL's `FGLDataset`, from the arrays that fglbench has written."""
     import numpy as np
     import torch
     from torch_geometric.data import Data
@@ -71,7 +71,7 @@ def federation(folder: Path) -> Any:
 
 
 def entry(checkout: str, method: str) -> tuple[ModuleType, Any, str]:
-    """The module of the trainer, the arguments that it takes, and the package of the method."""
+    """The module of the trainer, its arguments, and the package of the method."""
     if (Path(checkout) / "openfgl").is_dir():
         args = importlib.import_module("openfgl.config").args
         return importlib.import_module("openfgl.flcore.trainer"), args, f"openfgl.flcore.{method}"
@@ -84,7 +84,7 @@ def entry(checkout: str, method: str) -> tuple[ModuleType, Any, str]:
 
 def main(checkout: str, folder: str, method: str, epochs: str, threads: str) -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - as long as the process
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
     sys.argv, sys.path[0] = sys.argv[:1], checkout
     patch()
     import torch
@@ -92,8 +92,8 @@ def main(checkout: str, folder: str, method: str, epochs: str, threads: str) -> 
 
     trainers, args, package = entry(checkout, method)
 
-    def answer(told: object) -> None:
-        answers.write(json.dumps(told) + "\n")
+    def answer(value: object) -> None:
+        answers.write(json.dumps(value) + "\n")
         answers.flush()
         if not sys.stdin.readline():
             sys.exit()

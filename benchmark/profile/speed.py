@@ -30,7 +30,7 @@ from ..engine.device import measure, on, settle
 from ..runner.system import opened, peak_memory, reset_peak_memory
 from ..suites.plugins import load_plugins
 
-Line = dict[str, Any]  # of a table: heading -> value
+Line = dict[str, Any]  # a line of a table: heading -> value
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Timing:
 
 
 class Conditions(NamedTuple):
-    """What all rounds of a table have in common."""
+    """The common conditions of all rounds of a table."""
 
     federation: Federation
     backbones: list[Backbone]
@@ -55,9 +55,10 @@ class Conditions(NamedTuple):
 
 
 def conditions(dataset: str, clients: int, threads: int, epochs: int) -> Conditions:
-    """GCN-64 on the leaderboard's cut: Louvain, 20/40/40 a client, features as published where there is the choice.
+    """GCN-64 with the partition and split of the leaderboard: Louvain, 20/40/40 per client, raw features for Cora,
+    CiteSeer and PubMed.
 
-    Sets the threads of this process, which is to be one of its own.
+    Sets the number of threads of this process.
     """
     torch.set_num_threads(threads)
     data = DATASETS.build(dataset, {"features": "raw"} if dataset in ("cora", "citeseer", "pubmed") else {}).load()
@@ -73,23 +74,23 @@ def alternate(
     clock: Callable[[], float] = time.perf_counter,
     in_a_row: int = 1,
 ) -> dict[str, Timing]:
-    """Time every case once a turn, `rounds` turns after `warmup`, so that all see the same drift of the machine.
+    """Time all cases in alternation, `rounds` turns after `warmup` turns, so that changes of the machine affect all.
 
-    in_a_row: calls of a case in a turn, whose mean is its time. A case that returns a float, its seconds, has measured
-    itself, as one that works in another process.
+    in_a_row: calls of a case per turn; their mean is one time. If a case returns a float, this is its time in seconds
+    (for a case that works in another process).
     """
     seconds: dict[str, list[float]] = {name: [] for name in cases}
     gc.collect()
-    gc.disable()  # a collection would be charged to whichever case happens to run
+    gc.disable()  # a collection would count for the case during which it happens
     try:
         for turn in range(warmup + rounds):
             for name, work in cases.items():
                 start = clock()
                 results = [work() for _ in range(in_a_row)]
-                took = clock() - start
+                elapsed = clock() - start
                 if turn >= warmup:
-                    told = [second for second in results if isinstance(second, float)]
-                    seconds[name].append((sum(told) if told else took) / in_a_row)
+                    returned = [result for result in results if isinstance(result, float)]
+                    seconds[name].append((sum(returned) if returned else elapsed) / in_a_row)
     finally:
         gc.enable()
     return {name: _timing(values) for name, values in seconds.items()}
@@ -101,16 +102,16 @@ def _timing(seconds: Sequence[float]) -> Timing:
 
 
 class RoundOf:
-    """A round of a method's last phase with the protocol's own evaluation, to be called again and again.
+    """A call runs one round of a method's last phase, with the evaluation of the protocol.
 
-    before: name, rounds, milliseconds a round and seconds of each part of the phases before it, which run in full at
-    the start: what they leave is needed. rounds: of the phase that is measured, in a whole run.
+    before: for each earlier phase its name, rounds, milliseconds per round, and seconds of each part. Earlier phases
+    run in full first, because the last one needs their results. rounds: of the last phase in a whole run.
     """
 
     def __init__(
         self, conditions: Conditions, method: Method, *, clients_per_batch: int | None = None, evaluate: bool = True
     ) -> None:
-        """Raises what training would raise."""
+        """Raises the errors of training."""
         federation, backbones, config = conditions
         self.simulation, self.evaluator = set_up(federation, method, backbones, config, 0, clients_per_batch)
         config = self.simulation.config
@@ -139,10 +140,10 @@ class RoundOf:
 def centralised(
     federation: Federation, config: TrainConfig, hidden: int = 64, dropout: float = 0.5
 ) -> Callable[[], None]:
-    """E epochs of a two-layer GCN on the uncut graph in plain PyTorch.
+    """A function that trains a two-layer GCN on the whole graph for E epochs in plain PyTorch: the reference for speed.
 
-    CSR features, CSR adjacency, torch's dropout, torch.optim.Adam, no evaluation. Uses nothing of the
-    engine but the constant matrices, so that it can serve as the yardstick.
+    CSR features, CSR adjacency, torch's dropout, torch.optim.Adam, no evaluation. Only the constant matrices are the
+    engine's.
     """
     batch = collate([whole_client(federation)])
     (a, a_transposed), rows, label = both_ways(batch.gcn), batch.rows["train"], batch.label
@@ -177,12 +178,12 @@ def centralised(
 
 
 def both_ways(matrix: SparseMatrix) -> tuple[torch.Tensor, torch.Tensor]:
-    """A matrix and its transpose as torch multiplies them."""
+    """A matrix and its transpose as torch CSR tensors."""
     return to_torch_csr(matrix.scipy()), to_torch_csr(matrix.scipy().T.tocsr())
 
 
 def shares(work: RoundOf, rounds: int) -> dict[str, float]:
-    """Milliseconds a round that each named part takes; "other" is what no section covers."""
+    """Milliseconds per round of each section; "other" is the rest."""
     work()
     start = time.perf_counter()
     with measure() as table:
@@ -207,19 +208,19 @@ def measure_case(
 ) -> tuple[Line, Line, Line]:
     """FedAvg with GCN-64 on one federation, as lines of three tables: the round, its parts, its memory.
 
-    Meant for a process of its own: the peak is that of the process while only the client batch trained.
+    Call it in a new process: peak memory is that of the process after three rounds.
     """
     given = conditions(dataset, clients, threads, epochs)
     with on(opened(device)):
-        timings, sizes, parts, memory = _measured(given, rounds)
+        timings, sizes, parts, memory = _measure(given, rounds)
     total = sum(parts.values())
     percent = {name: f"{ms:.2f} ({ms / total:.0%})" for name, ms in parts.items()}
     about = {"dataset": dataset, "clients": clients}
     return about | _round(timings, sizes), about | percent, about | memory
 
 
-def _measured(given: Conditions, rounds: int) -> tuple[dict[str, Timing], list[int], dict[str, float], Line]:
-    """Times of every kind of round; of client batches their sizes, milliseconds of each part, and memory."""
+def _measure(given: Conditions, rounds: int) -> tuple[dict[str, Timing], list[int], dict[str, float], Line]:
+    """Times of every kind of round; sizes of client batches; milliseconds of each part; memory."""
     method, clients = METHODS.build("fedavg"), len(given.federation.clients)
     reset_peak_memory()
     stacked = RoundOf(given, method)
@@ -238,7 +239,7 @@ def _measured(given: Conditions, rounds: int) -> tuple[dict[str, Timing], list[i
 
 
 def _round(timings: dict[str, Timing], sizes: list[int]) -> Line:
-    """The milliseconds of every kind of round beside each other. sizes: clients in each client batch."""
+    """One line with the milliseconds of every kind of round. sizes: clients in each client batch."""
     whole, ones, base = (timings[name] for name in ("together", "ones", "centralised"))
     return {
         "batches": "1 batch" if len(sizes) == 1 else f"{len(sizes)} batches of {max(sizes)}",
@@ -253,7 +254,7 @@ def _round(timings: dict[str, Timing], sizes: list[int]) -> Line:
 
 
 def _phase(method: str, fedavg: Timing, name: str, rounds: int, timing: Timing, parts: dict[str, float]) -> Line:
-    """A line of the table of methods. The total counts every round, also a slow first one, which a median hides."""
+    """A line of the table of methods. The total uses the mean, so that a slow first round counts."""
     return {
         "method": method,
         "phase": name,
@@ -269,9 +270,9 @@ def measure_methods(
     dataset: str, clients: int, rounds: int, threads: int, epochs: int, device: str = "cpu",
     names: Sequence[str] = (), plugins: Sequence[str] = (),
 ) -> list[Line]:  # fmt: skip
-    """These methods, or every registered one that applies, phase by phase, in alternation with FedAvg.
+    """Time these methods, or all that apply, phase by phase, in alternation with FedAvg.
 
-    Phases before a method's last were timed as they ran, not in alternation. plugins: files or modules to load first.
+    Only the last phase is timed in alternation. plugins: files or modules to load first.
     """
     load_plugins(plugins)
     given = conditions(dataset, clients, threads, epochs)

@@ -1,1 +1,1 @@
-"""Which method for a user's own data: its properties, what the leaderboard says of such data, a small equal tuning."""
+"""Recommendation of a method for a user's own data: properties, leaderboard tasks like it, a small equal tuning."""

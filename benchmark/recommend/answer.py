@@ -1,4 +1,4 @@
-"""The answer from rows: which method, by how much, which sites gain and lose, what it costs, what leaves a site."""
+"""The recommendation from rows: the method, its gain, sites that gain and lose, costs, data that leave a site."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from ..store import Store
 from ..suites.catalogue import entry
 
 ALONE, BASELINE = "local", "fedavg"
-TIE = 0.005  # methods whose validation is this near to the best are equal, and the one with least traffic is taken
-SITE = 0.005  # a site gains or loses from this difference on
+TIE = 0.005  # methods with a validation this close to the best are equal; the one with the least traffic is chosen
+SITE = 0.005  # the smallest difference that counts as a gain or loss of a site
 MEGABIT = 1e6 / 8  # bytes
-WORDS = {  # what clients send, in words for a data-protection officer
-    "models": "the weights of the model, which training on the site's records changed. No record is in them. From "
-    "weights one can sometimes infer whether a record was used, or a typical record; differential privacy limits this",
+WORDS = {  # kind of upload -> an explanation for a data-protection officer
+    "models": "the weights of the model after training on the site's records. They contain no record. From weights one "
+    "can sometimes infer whether a record was used, or a typical record; differential privacy limits this",
     "control variates": "average gradients of the site, as many numbers as the model has weights; the same risk as "
     "weights",
     "embeddings": "vectors that the site's model computes. If they are computed for records, each vector describes one "
     "record: treat them as personal data",
     "predictions": "the model's prediction for each record: treat them as personal data",
     "node ids": "the identifiers of records: personal data",
-    "moments": "means and higher moments of the site's vectors: aggregates over all records; of a small site they can "
+    "moments": "means and higher moments of the site's vectors: aggregates over all records; for a small site they can "
     "describe single records",
-    "feature sums": "sums of the features of a record and its neighbours, of each record: treat them as personal data",
+    "feature sums": "for each record, the sum of its features and those of its neighbours: treat them as personal data",
     "statistics": "a few counts and norms of the site: aggregates",
-    "prototypes": "a mean vector of each class or cluster: aggregates. Of one with few records it nearly is a record",
-    "classes held": "which classes the site has, as whether it has the rare one",
+    "prototypes": "a mean vector of each class or cluster: aggregates. With few records, a mean is close to a record",
+    "classes held": "which classes the site has, for example whether it has the rare one",
     "generators": "a model that was trained to generate records' features, or its gradients: it may repeat records",
     "neighbour counts": "how many neighbours each record has at other sites",
     "neighbour lists": "which records are neighbours: personal data",
-    "rows of the propagation matrix": "with which weight each record reaches others over several hops. It tells "
-    "which records are neighbours: personal data",
-    "condensed features": "made-up records of each class, fitted to the site's records: they may resemble some",
-    "clusters of nodes and of their neighbours": "to which group of records each record and some of its neighbours "
-    "belong: personal data",
+    "rows of the propagation matrix": "the weights between records over several hops, which show which records are "
+    "neighbours: personal data",
+    "condensed features": "synthetic records of each class, fitted to the site's records: they may resemble some",
+    "clusters of nodes and of their neighbours": "the group of each record and of some neighbours: personal data",
     "features": "features of records: personal data",
 }
 
 
 @dataclass(frozen=True)
 class Result:
-    """One method. val, score: means over seeds, with `sd` of the score. gain, over_fedavg: differences of the test
-    score from `local` and from FedAvg over paired seeds. sites: each site's mean difference from `local`, NaN where a
-    site has no score. megabytes: up and down per site and round. seconds: of training, all sites, one run."""
+    """The result of a method. val, score: means over seeds; sd: of the score. gain, over_fedavg: differences of the
+    test score from `local` and from FedAvg over paired seeds. sites: each site's mean difference from `local`, NaN for
+    a site without a score. megabytes: up and down per site and round. rounds: mean best round. seconds: of training,
+    all sites, one run."""
 
     method: str
     val: float
@@ -73,7 +73,7 @@ class Result:
 
 
 def results_of(rows: pd.DataFrame, store: Store) -> dict[str, Result]:
-    """The results of each method that has rows with a score, the best validation first. UserError without any."""
+    """The results of all methods with scores, the best validation first."""
     done = rows[(rows["status"] == "ok") & rows["score"].notna() & rows["val"].notna()]
     scores = done.pivot_table(index="seed", columns="method", values="score")
     sites = {method: _sites(group, store) for method, group in done.groupby("method")}
@@ -101,7 +101,7 @@ def _gap(scores: pd.DataFrame, method: str, other: str) -> Difference:
 
 
 def _sites(rows: pd.DataFrame, store: Store) -> np.ndarray:
-    """(sites,) mean score over the seeds."""
+    """(sites,) mean score over the seeds; empty if seeds have different numbers of sites."""
     by_seed = []
     for suite, key in zip(rows["suite"], rows["key"], strict=True):
         values = (store.history(suite, key) or {}).get("per_client", {}).get("score", [])
@@ -110,14 +110,14 @@ def _sites(rows: pd.DataFrame, store: Store) -> np.ndarray:
 
 
 def chosen(results: Mapping[str, Result]) -> Result:
-    """The method to take: the best on validation, and of those within `TIE` of it the one with the least traffic."""
+    """The recommended method: of those within `TIE` of the best validation, the one with the least traffic."""
     best = max(result.val for result in results.values())
     near = [result for result in results.values() if result.val >= best - TIE]
     return min(near, key=lambda result: (result.megabytes, -result.val))
 
 
 def table_lines(results: Mapping[str, Result], metric: str, sites: int) -> list[str]:
-    """A line for each method, for the terminal and for the page."""
+    """A table with one line per method, for the terminal and for the page."""
     heads = ("method", f"{metric}, % (mean ± sd)", "vs local (95% interval)", "sites better / worse than alone",
              "traffic per site and round", "training, s")  # fmt: skip
     lines = [heads]
@@ -177,12 +177,12 @@ def _site_lines(best: Result, sites: Sequence[str]) -> list[str]:
     for k in order:
         if abs(best.sites[k]) >= SITE:
             named[best.sites[k] > 0].append(f"{sites[k]} ({100 * best.sites[k]:+.1f})")
-    silent = [sites[k] for k in order if best.sites[k] != best.sites[k]]
+    unscored = [sites[k] for k in order if best.sites[k] != best.sites[k]]
     lines = [f"Sites that gain: {', '.join(named[True]) or 'none'}.",
              f"Sites that lose: {', '.join(named[False]) or 'none'}."]  # fmt: skip
     if named[False]:
         lines.append("A site that loses may keep its own model: the difference is in points, mean over seeds.")
-    return [*lines, *([f"Sites without a score: {', '.join(silent)}."] if silent else [])]
+    return [*lines, *([f"Sites without a score: {', '.join(unscored)}."] if unscored else [])]
 
 
 def _leaving(method: str) -> list[str]:
@@ -207,7 +207,7 @@ def _verdict(gap: Difference) -> str:
 
 
 def as_data(results: Mapping[str, Result], sites: Sequence[str]) -> dict[str, Any]:
-    """The same for programs."""
+    """The results as JSON values."""
     methods = [{**asdict(result), "gain": result.gain._asdict(), "over_fedavg": result.over_fedavg._asdict(),
              "sites": dict(zip(sites, result.sites, strict=False))} for result in results.values()]  # fmt: skip
     return {"recommended": chosen(results).method, "methods": methods}

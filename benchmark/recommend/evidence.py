@@ -1,4 +1,4 @@
-"""What the leaderboard says of data like the user's, and the facts of the data that say which are alike."""
+"""Results of the leaderboard on tasks like the user's data, and the properties by which tasks are compared."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from ..suites.published import PublishedTask, published_tasks
 
 NEAREST = 5  # datasets
 BASELINE, ALONE = "fedavg", "local"
-# Property -> how far apart two tasks are that differ by one unit of it: about a standard deviation over the board.
+# Property -> the difference that counts as one unit of distance: about a standard deviation over the leaderboard.
 SCALES = {"adjusted_homophily": 0.35, "label_skew": 0.2, "majority": 0.2}
-LABELS = math.log(4)  # four times the training nodes per class and client count as one unit
+LABELS = math.log(4)  # a factor of 4 in training nodes per class and client is one unit
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """tasks: the nearest, one per dataset, the nearest first. gains: method -> difference from `local` over these
-    datasets, fractions, the largest first. measure: what they are differences of."""
+    """tasks: the nearest tasks, one per dataset, the nearest first. gains: method -> difference from `local` over these
+    datasets, as fractions, the largest first. measure: the measure of these differences."""
 
     tasks: Sequence[PublishedTask]
     gains: Mapping[str, Difference]
@@ -45,15 +45,14 @@ class Evidence:
             f"(95% interval {100 * gain.low:+.1f} to {100 * gain.high:+.1f}, over {len(self.tasks)} datasets)"
             for name, gain in best[:4]
         ]
-        told = [name for name, gain in best if gain.low > 0]
-        if not told:
+        if not any(gain.low > 0 for _, gain in best):
             lines.append("  No method is significantly better than local training on these tasks.")
         return lines
 
     def candidates(self) -> list[str]:
-        """Methods by what the leaderboard says, the best of each family first.
+        """Methods in the order of their gains, but the best of each family before all others.
 
-        Methods of one family score nearly the same, so that one of each covers more than the next of the first.
+        Methods of one family have nearly the same scores, so one of each family is more informative.
         """
         families = {name: entry("method", name).get("family", name) for name in self.gains}
         first = {family: name for name, family in reversed(families.items())}
@@ -61,17 +60,17 @@ class Evidence:
 
 
 def distance(one: Mapping[str, float], other: Mapping[str, float]) -> float:
-    """How unlike two tasks are, by labels per class and client, adjusted homophily, label skew, largest class."""
+    """The distance of two tasks by labels per class and client, adjusted homophily, label skew and largest class."""
     terms = [(one[name] - other[name]) / scale for name, scale in SCALES.items()]
     terms.append(math.log(max(one["labels"], 0.5) / max(other["labels"], 0.5)) / LABELS)
     return math.sqrt(sum(term**2 for term in terms))
 
 
 def evidence_for(properties: Mapping[str, float], metric: str, without: Collection[str] = ()) -> Evidence:
-    """What the tasks nearest to these properties say. without: datasets to leave out.
+    """The evidence of the tasks nearest to these properties, one per dataset. without: datasets to leave out.
 
-    Macro-F1 is compared where it is the user's metric, and the board's own measure (accuracy; ROC AUC of two datasets)
-    otherwise. The unit is the dataset: of each the nearest task.
+    Methods are compared by macro-F1 if this is the user's metric, else by the leaderboard's measure (accuracy; ROC AUC
+    for two datasets).
     """
     ordered = sorted(published_tasks(), key=lambda task: distance(properties, task.properties))
     nearest = {task.dataset: task for task in reversed(ordered) if task.dataset not in without}
@@ -84,13 +83,14 @@ def evidence_for(properties: Mapping[str, float], metric: str, without: Collecti
     return Evidence(tasks, ranked, "macro-F1" if column == "macro_f1" else "the leaderboard's score")
 
 
-FEW = 20  # training nodes per class and client; below, the leaderboard's methods gain over local training
+FEW = 20  # training nodes per class and client, below which the leaderboard's methods gain over local training
 
 
 @dataclass(frozen=True)
 class Facts:
     """properties: those of `datasets.describe`, and `labels` (mean training nodes per class and client). classes,
-    sites: names. shares: of each class among the labelled nodes. training: training nodes (sites, classes)."""
+    sites: names. shares: of each class among the labelled nodes. sizes: nodes per site. training: (sites, classes)
+    training nodes."""
 
     dataset: str
     properties: dict[str, float]
@@ -154,8 +154,8 @@ def facts_of(cell: Cell) -> Facts:
     sizes = [len(ids) for ids in parts]
     if len(sizes) == 1:
         raise UserError(
-            f"{name} has one client, so that there is nothing to share; name the site of each node in a column "
-            "client, or try a cut: -p louvain -k 5"
+            f"{name} has one client, and federated learning needs several; name the site of each node in a column "
+            "client, or make a partition: -p louvain -k 5"
         )
     partition = "your own" if cell.partition.name == "own" else f"made by {cell.partition.name}: your data name none"
     params = ", ".join(f"{name}={value}" for name, value in cell.split.params.items())
@@ -164,7 +164,7 @@ def facts_of(cell: Cell) -> Facts:
 
 
 def training_counts(federation: Federation, classes: int) -> np.ndarray:
-    """(clients, classes) training nodes."""
+    """(clients, classes) the number of training nodes."""
     counts = []
     for client in federation.clients:
         assert isinstance(client, NodeClient)

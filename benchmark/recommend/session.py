@@ -1,6 +1,6 @@
-"""Carry a recommendation out: time a few rounds, plan for the budget, tune and run. Once stopped, it resumes.
+"""The runs of a recommendation: time a few rounds, plan methods, trials, rounds and seeds for the budget, tune and run.
 
-The budget: methods, trials, rounds and seeds, the same for every method.
+Trials, rounds and seeds are the same for every method. If it is stopped, the same call continues.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ ROUNDS = (10, 15, 20, 30, 40, 60, 80, 100)
 TRIALS = (2, 3, 4, 6, 8)
 SEEDS = (3, 4, 5, 8, 10)
 FEWEST = 3  # methods: local training, FedAvg and another
-SHARE = 0.85  # of the time that is planned; the rest is for reading data and starting workers
+SHARE = 0.85  # the planned share of the time; the rest is for reading data and starting workers
 
 Cost = Callable[[str, int], float]  # (method, rounds) -> seconds of a cell
 
 
 @dataclass(frozen=True)
 class Plan:
-    """methods are tuned with `trials` settings each, of `rounds` rounds, and run with `seeds` seeds. seconds: expected
-    on all workers."""
+    """Each of `methods` is tuned with `trials` settings of `rounds` rounds, and run with `seeds` seeds. seconds:
+    expected wall time."""
 
     methods: tuple[str, ...]
     trials: int
@@ -48,7 +48,7 @@ class Plan:
     seconds: float = 0.0
 
     def cells(self, rounds: int) -> int:
-        """Cells of a method that run for this number of rounds."""
+        """The number of cells of a method that run for this number of rounds."""
         first, last = self.first, self.rounds
         long = max(2, self.trials // 4) + self.seeds
         return self.trials if rounds == first != last else long if rounds == last else 0
@@ -59,7 +59,7 @@ class Plan:
         return max(1, self.rounds // 3)
 
     def cost(self, cost: Cost, workers: int) -> float:
-        """Seconds on this number of workers."""
+        """Expected seconds on this number of workers."""
         spent = sum(cost(name, rounds) * self.cells(rounds) for name in self.methods
                     for rounds in (self.first, self.rounds))  # fmt: skip
         return spent / workers
@@ -71,12 +71,12 @@ class Plan:
 def planned(candidates: Sequence[str], cost: Cost, budget: float, workers: int) -> Plan:
     """The largest plan that fits: rounds, methods, trials and seeds grow in turn. candidates: in order of preference.
 
-    UserError where even the smallest does not fit.
+    UserError if the smallest plan does not fit.
     """
-    room = SHARE * budget
+    available = SHARE * budget
     plan = Plan(tuple(candidates[:FEWEST]), TRIALS[0], ROUNDS[0], SEEDS[0])
     least = plan.cost(cost, workers)
-    if least > room:
+    if least > available:
         raise UserError(
             f"--budget {budget:.0f}s is too short: the smallest comparison takes about {least / SHARE:.0f} s here "
             f"on {workers} worker{'s' * (workers > 1)}; give --budget {least / SHARE / 60 + 1:.0f}m"
@@ -85,14 +85,15 @@ def planned(candidates: Sequence[str], cost: Cost, budget: float, workers: int) 
     while growing:
         growing = False
         for larger in _larger(plan, candidates):
-            if larger.cost(cost, workers) <= room:
+            if larger.cost(cost, workers) <= available:
                 plan, growing = larger, True
                 break
     return replace(plan, seconds=plan.cost(cost, workers))
 
 
 def _larger(plan: Plan, candidates: Sequence[str]) -> list[Plan]:
-    """The plan with one more of each thing, that which is furthest behind first."""
+    """Plans with one step more of rounds, trials, seeds or methods; first the one that has the smallest share of its
+    steps."""
     plans = []
     for name, steps in (("rounds", ROUNDS), ("trials", TRIALS), ("seeds", SEEDS)):
         place = steps.index(getattr(plan, name))
@@ -119,17 +120,17 @@ def seconds_of(text: str) -> float:
     return seconds
 
 
-TIMED = (2, 4, 16)  # rounds; the first warms the worker up
-STARTING = 12.0  # seconds that starting workers takes in all
-SUITE = "recommend"  # what its studies are filed under
-LEAST = 3  # seeds that are run in any case
-DEARER = 1.5  # a method that no published row has is taken to be this much slower than FedAvg
+TIMED = (2, 4, 16)  # rounds of the timed runs; the first one warms up the worker
+STARTING = 12.0  # seconds for starting workers
+SUITE = "recommend"  # the suite of its studies
+LEAST = 3  # seeds that run even if the budget is spent
+DEARER = 1.5  # assumed seconds per round, relative to FedAvg, of a method without published rows
 
 
 @dataclass(frozen=True)
 class Asked:
-    """budget: seconds. methods: candidates in order of preference. split, partition: other than the data's own.
-    seeds: None for what fits. begun: when, for the budget; what is done already costs nothing of it."""
+    """The request. budget: seconds. methods: candidates in order of preference. splits, partitions: instead of the
+    data's own. seeds: None: as many as fit. begun: the start of the budget; finished runs cost nothing."""
 
     dataset: str
     metric: str
@@ -148,7 +149,7 @@ class Asked:
         return Store(self.results)
 
     def cells(self) -> dict[str, Cell]:
-        """A cell of each candidate, with a tuning seed."""
+        """One cell per candidate, with a tuning seed."""
         request = Request(
             methods=self.methods, seeds=(TUNING_SEED,), own_dataset=self.dataset,
             settings=metric_setting(self.metric, self.dataset),
@@ -159,7 +160,7 @@ class Asked:
 
 
 def plan_of(asked: Asked, cells: Mapping[str, Cell], tell: Callable[[str], object]) -> Plan:
-    """The stored plan, if the same was asked for; else one that fits the budget. It is kept beside the rows."""
+    """The stored plan of the same request, else a new plan that fits the budget, which is stored next to the rows."""
     path = asked.results / f"{asked.dataset.partition(':')[2]}.recommend.json"
     first = next(iter(cells.values()))
     workers = asked.options.workers(len(cells))
@@ -183,8 +184,8 @@ def plan_of(asked: Asked, cells: Mapping[str, Cell], tell: Callable[[str], objec
 
 
 def _cost(asked: Asked, cell: Cell) -> Callable[[str, int], float]:
-    """Seconds of a cell by method and rounds: FedAvg's are measured here, the others relative to it by the
-    leaderboard's rows."""
+    """(method, rounds) -> seconds of a cell: FedAvg is measured here; other methods are relative to it by the rows of
+    the leaderboard."""
     store = Store(asked.results / "timing")
     short = [Values(training={"rounds": rounds}).applied(cell) for rounds in TIMED]
     options = Options(1, asked.options.threads, asked.budget, asked.options.memory_limit, plugins=asked.options.plugins,
@@ -205,7 +206,7 @@ def carry_out(
     asked: Asked, plan: Plan, cells: Mapping[str, Cell], complain: Callable[[str], object],
     observer: Callable[[], Observer],
 ) -> pd.DataFrame:  # fmt: skip
-    """Tune the methods of a plan and run them at what was chosen; the rows of these runs."""
+    """Tune the methods of a plan and run them with the chosen settings; return the rows of these runs."""
     of_plan = [Values(training={"rounds": plan.rounds}).applied(cells[name]) for name in plan.methods]
     studies = [Study(SUITE, cell, plan.trials, (TUNING_SEED,)) for cell in of_plan]
     tuner = Tuner(asked.results, own_settings(asked.results, asked.dataset, asked.metric), asked.options)
@@ -213,7 +214,7 @@ def carry_out(
     scored = [(CUSTOM, known[study.id].scored(study.cell.at(seed)))
               for study in studies if study.id in known for seed in range(plan.seeds)]  # fmt: skip
     if not any(cell.method.name == ALONE for _, cell in scored):
-        raise UserError("training locally failed, so that there is nothing to compare with; see the lines above")
+        raise UserError("local training failed, and methods are compared with it; see the lines above")
     rows = list[Row]()
     for seeds in (range(LEAST), *([seed] for seed in range(LEAST, plan.seeds))):
         job = Job([pair for pair in scored if pair[1].seed in seeds], asked.store, asked.options)

@@ -1,8 +1,8 @@
-"""What a run is asked and tells: sound options, workers (processes of this machine or actors of a cluster) and their
-slots, events to an observer, a summary.
+"""The interfaces of the runner: workers (processes of this machine or actors of a cluster), their slots, the events for
+an observer, the summary, and the check of options.
 
-A run that names code from outside the package needs a worker with the plug-ins. A method from outside needs a worker
-that no other run uses, because it may change anything in its process.
+A run with code from outside the package needs a worker with the plug-ins. A method from outside needs a worker for
+itself, because it may change anything in its process.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from .plan import Item
 from .process import Options
 from .system import Ending
 
-MOST_THREADS = 1024  # of a worker; the system refuses to start many more
-LEAST = {"jobs": 1, "threads": 1, "timeout": 0, "memory_limit": 0.1}  # of options that are numbers
+MOST_THREADS = 1024  # per worker; the system refuses to start many more
+LEAST = {"jobs": 1, "threads": 1, "timeout": 0, "memory_limit": 0.1}  # smallest values of options
 
 
 class Worker(Protocol):
     """Runs one cell at a time. `process.main` describes its messages."""
 
     def give(self, suite: str, cell: Cell) -> None:
-        """Let it run a cell. Call it after READY, and after DONE of the cell before."""
+        """Start a cell. Call it after READY, and after DONE of the cell before."""
 
     def poll(self) -> Iterable[tuple[Any, ...]]:
-        """What it has said since it was last asked. UserError for a worker that must not work here."""
+        """The messages since the last call. UserError for a worker that must not be used."""
 
     def ended(self) -> Ending | None:
-        """How it ended, if it has; what it said before can still be heard."""
+        """How the worker ended, or None. Its earlier messages can still be polled."""
 
     def memory(self) -> int:
-        """Resident bytes, as last known."""
+        """The last known resident memory in bytes."""
 
     def kill(self) -> None:
-        """End it, if it has not ended, with all that it has started. It is not asked anything after this."""
+        """End the worker, if it has not ended, and all that it has started. The last call."""
 
 
 W = TypeVar("W", bound=Worker)
@@ -55,28 +55,28 @@ class Backend(Protocol[W]):
     """A place where workers run."""
 
     def size(self, cells: int) -> int:
-        """Return the number of workers to start for a number of cells: at least one. UserError where none can be."""
+        """Return the number of workers for a number of cells, at least 1. UserError if no worker can be started."""
 
     def start(self, plugins: bool) -> W:
-        """A new worker, which imports the plug-ins or knows nothing of them. It may take a while until it is READY."""
+        """Start a worker, with or without the plug-ins. It may take a while until it is READY."""
 
     def wait(self, workers: Sequence[W], seconds: float) -> None:
-        """Until a worker has something to say or has ended, or the time is over."""
+        """Wait until a worker has a message or has ended, or the time is over."""
 
     def close(self) -> None:
-        """Give back what was opened. All workers have been killed."""
+        """Release all resources. All workers have been killed."""
 
 
 class Needs(NamedTuple):
-    """Which worker a cell is given. plugins: one that has imported the plug-ins, as no other has. alone: one that has
-    run nothing before and runs nothing after, for a method may leave anything behind in its process."""
+    """The worker that a cell needs. plugins: one that has imported the plug-ins. alone: one that runs no other cell,
+    because a method may change anything in its process."""
 
     plugins: bool
     alone: bool
 
 
 def needs(cell: Cell) -> Needs:
-    """What a cell needs; an unknown name counts as one from outside, and its row has the error."""
+    """The needs of a cell. An unknown name counts as one from outside: the worker reports the error in a row."""
     try:
         return Needs(
             not all(built_in(kind, choice.name) for kind, choice in cell.choices()),
@@ -88,7 +88,7 @@ def needs(cell: Cell) -> Needs:
 
 @dataclass
 class Assignment:
-    """The cell that a worker runs, and the claim on it. round: the last one that the worker reported."""
+    """The cell that a worker runs, and the claim on it. round: the last reported round."""
 
     item: Item
     claim: FileLock
@@ -103,9 +103,9 @@ class Assignment:
 
 @dataclass
 class Slot:
-    """A place for a worker, and what is known of the worker in it. plugins: it has imported them; used: it has had a
-    cell; spent: it gets no more; stamp: the columns of its rows, once it is ready; stillborn: workers that died here
-    before they were."""
+    """A place for a worker, and the state of its worker. plugins: it has imported them. used: it has had a cell. spent:
+    it gets no more cells. ready: it has sent READY. stamp: columns of its rows. stillborn: the number of workers that
+    were killed here before they were ready."""
 
     worker: Worker
     plugins: bool = False
@@ -118,15 +118,15 @@ class Slot:
     stillborn: int = 0
 
     def suits(self, needs: Needs) -> bool:
-        """Whether its worker may have a cell with these needs."""
+        """Whether the worker may run a cell with these needs."""
         return self.plugins == needs.plugins and not (needs.alone and self.used)
 
 
 class Observer:
-    """Gets the events of a run, in the process that called it; the command line's progress display is one.
+    """Receives the events of a run, in the calling process; for example the progress display of the command line.
 
-    begun: all items that will run (`item.suite`, `item.cell`). started, finished: of one item; `row` is its row, and
-    elsewhere says that another run made it. round: after each scored round of an item, with its figures ("val",
+    begun: all items that will run (`item.suite`, `item.cell`). started, finished: for each item; `row` is its row,
+    `elsewhere` is true if another run made it. round: after each scored round of an item, with its figures ("val",
     "score", "train_loss", "upload_bytes", "download_bytes", ...). ended always follows begun.
     """
 
@@ -152,13 +152,13 @@ class Summary:
 
 
 def prepare(items: Sequence[Item], store: Store, options: Options) -> None:
-    """Before anything runs: are the options sound, can rows be stored? UserError if not."""
+    """Check the options and prepare the results folder before anything runs. UserError for wrong options or folder."""
     check_options(options)
     store.prepare(item.suite for item in items)
 
 
 def check_options(options: Options) -> None:
-    """UserError for a number, a backend, an address or a submitter that cannot be."""
+    """UserError for a wrong number, backend, address or submitter."""
     for name, least in LEAST.items():
         value, whole = getattr(options, name), name in ("jobs", "threads")
         sound = isinstance(value, int if whole else int | float) and not isinstance(value, bool) and value >= least

@@ -1,4 +1,4 @@
-"""What is kept of a run's best round on request: embeddings for t-SNE and CKA, models as a safetensors file."""
+"""Optional side files of a run's best round: embeddings for t-SNE and CKA, models as a safetensors file."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from ...registry import UserError
 from ..engine import Batch, Evaluator, Forward, Models, Network, Params, Streams, stream
 from ..engine.graphs.clustering import ClusteringEvaluator
 
-# Side files are published with the rows: these bounds keep one below about a megabyte at width 64.
-NODES = 800  # nodes (or graphs) that the global model embeds; t-SNE of more takes long and is no clearer
-SHARED = 500  # of these, the first that every client's own model embeds
-CLIENTS = 20  # clients whose models are kept, the first ones
+# Side files are published with the rows: with these bounds one has less than about 1 MB at width 64.
+NODES = 800  # nodes (or graphs) that the global model embeds; t-SNE of more takes long and is not clearer
+SHARED = 500  # of these, the first that every client's model embeds
+CLIENTS = 20  # the first clients, whose models embed
 
-Embed = Callable[[Params, Network], torch.Tensor | None]  # of one model (1, ...), the rows of everything there is
+Embed = Callable[[Params, Network], torch.Tensor | None]  # one model (1, ...) -> embeddings of all nodes or graphs
 
 
 def collect(evaluator: Evaluator, models: Models, seed: int) -> dict[str, np.ndarray]:
-    """The embeddings of `models`: what enters a backbone's last layer, without dropout, on the whole graph.
+    """The embeddings by `models` on the whole graph: the input of a backbone's last layer, without dropout.
 
     "node": (n,) int64, test nodes of the whole graph drawn by `seed`; for a set of graphs, any of them. "label": (n,)
-    int64. "global": (n, h), the server's model, or the only model of a centralised run. "client_000", ...: (m, h_k),
-    each client's own model on the first m of these nodes. Embeddings are float16, scaled to a largest magnitude of 1
-    (t-SNE and CKA do not see a scale). "note": text, why anything of this is missing; "" if nothing is.
+    int64. "global": (n, h), by the server's model, or the only model of a centralised run. "client_000", ...: (m, h_k),
+    by each client's model on the first m of these nodes. Embeddings are float16 with a largest magnitude of 1 (t-SNE
+    and CKA do not depend on the scale). "note": the reason if something is missing, else "".
     """
     if evaluator.original.domains:
-        nobody = np.empty(0, np.int64)
-        return {"node": nobody, "label": nobody, "note": np.array("clients have features and classes of their own")}
-    look = _graphs if isinstance(evaluator, ClusteringEvaluator) else _nodes
-    label, candidates, embed = look(evaluator)
+        none = np.empty(0, np.int64)
+        return {"node": none, "label": none, "note": np.array("clients have features and classes of their own")}
+    source = _graphs if isinstance(evaluator, ClusteringEvaluator) else _nodes
+    label, candidates, embed = source(evaluator)
     node = stream(seed, "embeddings").permutation(candidates)[:NODES]
     sample: dict[str, np.ndarray] = {"node": node, "label": label[node]}
     notes = []
-    one = sum(map(len, evaluator.client_batches)) == 1
+    centralised = sum(map(len, evaluator.client_batches)) == 1
     if models.server is not None:
         shared = {name: value.unsqueeze(0) for name, value in models.server.items()}
         whole = embed(shared, evaluator.client_batches[0].network.select([0]))
         notes += _add(sample, "global", whole, node)
-    elif not one:
+    elif not centralised:
         notes.append("there is no global model")
     if models.personal is None:
         notes.append("clients have no models of their own")
@@ -53,14 +53,14 @@ def collect(evaluator: Evaluator, models: Models, seed: int) -> dict[str, np.nda
     else:
         for client, model in enumerate(islice(evaluator.one_by_one(models, "personal"), CLIENTS)):
             rows = embed(*model)
-            name = "global" if one and "global" not in sample else f"client_{client:03d}"
+            name = "global" if centralised and "global" not in sample else f"client_{client:03d}"
             notes += _add(sample, name, rows, node if name == "global" else node[:SHARED])
     sample["note"] = np.array("; ".join(dict.fromkeys(notes)))
     return sample
 
 
 def _add(sample: dict[str, np.ndarray], name: str, rows: torch.Tensor | None, node: np.ndarray) -> list[str]:
-    """File the given nodes' rows under `name`, or say why not."""
+    """Add the embeddings of the given nodes as `name`; return the reasons if there are none."""
     if rows is None:
         return ["the method's prediction does not pass through a backbone"]
     values = rows[torch.from_numpy(node)].numpy()
@@ -68,8 +68,8 @@ def _add(sample: dict[str, np.ndarray], name: str, rows: torch.Tensor | None, no
     return []
 
 
-class _Watched(Network):
-    """A network that remembers its last pass, so that a method's own `predict` shows what it saw on its way."""
+class _WatchedNetwork(Network):
+    """A network that keeps the result of its last pass, to get the embeddings of a method's `predict`."""
 
     seen: Forward | None = None
 
@@ -79,16 +79,16 @@ class _Watched(Network):
 
 
 def _nodes(evaluator: Evaluator) -> tuple[np.ndarray, np.ndarray, Embed]:
-    """What is classified: all labels, the test nodes (graphs), and (N, h) of all, one model at a time.
+    """All labels, the test nodes (or graphs to classify), and the function that embeds all nodes by one model, (N, h).
 
-    None instead where the method has another way to a prediction.
+    The function returns None if the method's `predict` does not use the network.
     """
     federation = evaluator.original
     batch, _ = evaluator.beyond("global")
 
     @torch.no_grad()
     def embed(params: Params, network: Network) -> torch.Tensor | None:
-        watched = _Watched(network.backbones, network.clients)
+        watched = _WatchedNetwork(network.backbones, network.clients)
         evaluator.method.predict(params, watched, (batch,))
         return None if watched.seen is None else watched.seen.embedding
 
@@ -96,7 +96,7 @@ def _nodes(evaluator: Evaluator) -> tuple[np.ndarray, np.ndarray, Embed]:
 
 
 def _graphs(evaluator: Evaluator) -> tuple[np.ndarray, np.ndarray, Embed]:
-    """A set of graphs: all labels, all graphs, and (graphs, c) as they are clustered."""
+    """The same for a set of graphs that is clustered: all graphs, and embeddings (graphs, c) before clustering."""
     assert isinstance(evaluator, ClusteringEvaluator)
     label = evaluator.original.whole.label.numpy()
     return label, np.arange(len(label)), evaluator.embeddings
@@ -107,14 +107,14 @@ MISSING = "saved models need safetensors: pip install 'fglbench[models]'"
 
 
 def check_safetensors() -> None:
-    """UserError where the library is not installed."""
+    """UserError if the library is not installed."""
     if importlib.util.find_spec("safetensors") is None:
         raise UserError(MISSING)
 
 
 def packed_models(models: Models) -> bytes:
-    """A safetensors file: `server.NAME` of the server's model, `personal.BATCH.NAME` of the clients' own, (K, ...) with
-    the clients of a batch on the first axis, in the order of the run."""
+    """Return a safetensors file: `server.NAME` of the server's model; `personal.BATCH.NAME` (K, ...) of the clients'
+    models, with the clients of a batch on the first axis, in the order of the run."""
     check_safetensors()
     from safetensors.torch import save
 
@@ -125,7 +125,7 @@ def packed_models(models: Models) -> bytes:
 
 
 def unpacked_models(path: Path) -> Models:
-    """What `packed_models` gave. UserError where there is no such file or it is none."""
+    """Read a file of `packed_models`. UserError if it does not exist or is not such a file."""
     check_safetensors()
     from safetensors import SafetensorError
     from safetensors.torch import load_file

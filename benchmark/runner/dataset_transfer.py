@@ -1,6 +1,6 @@
-"""Datasets for workers whose machine has none: the file of the cache where the run was started, from which each machine
-fills its own; of a user's own data the content, which a worker keeps in memory. All that arrives is checked against the
-registered fingerprint, or that of the cell, when it is loaded."""
+"""Transfer of datasets to workers on other machines: cache files, which fill the cache of the other machine, and the
+content of own data, which a worker keeps in memory. When a dataset is loaded, it is checked against the registered
+fingerprint or that of the cell."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ def packed(dataset: str) -> tuple[str, str, bytes] | None:
 
 
 def keep(dataset: str, sha256: str, data: bytes) -> None:
-    """Fill this machine's cache (for own data: this process) with what `packed` gave elsewhere, unless it has a copy.
+    """Store the result of `packed` of another machine in this machine's cache (own data: in this process), unless it
+    has a copy.
 
-    UserError when the bytes are not those that were sent. Where the cache cannot be written nothing is kept, and the
-    dataset's own sources are tried.
+    UserError if the bytes are not those that were sent. If the cache cannot be written, nothing is stored, and the
+    dataset is loaded from its sources.
     """
     if hashlib.sha256(data).hexdigest() != sha256:
         raise UserError(f"dataset {dataset!r} was damaged on its way to a worker (sha256 is not {sha256[:12]}…)")

@@ -1,6 +1,6 @@
 """Run one cell in this process and return a result row, also if it fails; load the models that a run saved.
 
-`in_child` calls a function in a process of its own, which has imported plug-ins.
+`in_child` calls a function in a new process that has imported plug-ins.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ALLOCATION = ("out of memory", "can't allocate memory", "cannot allocate memory"
 
 
 class FederationCache:
-    """The datasets and federations used last, so that neighbouring cells do not load and cut them again."""
+    """The datasets and federations that were used last, which the next cells often need again."""
 
     def __init__(self) -> None:
         self._data: dict[str, Data] = {}
@@ -64,8 +64,8 @@ class FederationCache:
 
 def _recall(cache: dict[str, T], key: str, make: Callable[[], T]) -> T:
     if key not in cache and len(cache) >= KEPT:
-        del cache[next(iter(cache))]  # before the new one is made: two large federations need not fit
-    cache[key] = cache.pop(key) if key in cache else make()  # the one used last is last
+        del cache[next(iter(cache))]  # before the new one is made, because memory may be too small for both
+    cache[key] = cache.pop(key) if key in cache else make()  # in the order of use
     return cache[key]
 
 
@@ -80,11 +80,11 @@ def execute(
     device: torch.device = HOST,
     models: bool = False,
 ) -> Row:
-    """Run `cell` and return its row; its side files are in the store before the row exists.
+    """Run `cell` and return its row. Its side files are stored before.
 
-    stamp: the columns that are the same for a whole run (environment, git_sha, submitter, ...). embeddings, models:
-    keep those of the best round (`best_round`). device: where it trains. A skip, an error and a lack
-    of memory are rows and not raised; KeyboardInterrupt and the error of a full results folder are raised.
+    stamp: the columns that are the same for all rows of a worker (environment, git_sha, submitter, ...). embeddings,
+    models: store those of the best round (`best_round`). device: for training. A skip, an error and a lack of memory
+    become rows; KeyboardInterrupt and the error of a full results folder are raised.
     """
     begun = {**stamp, "started": now()}
     about, embedded, weights = dict[str, Any](), dict[str, np.ndarray](), list[bytes]()
@@ -132,7 +132,7 @@ def execute(
 
 
 def _seed_generators(seed: int) -> None:
-    """Seed the global generators, which no method should use, so that one that does repeats itself."""
+    """Seed the global generators, so that a run is repeatable even if its method uses them, which it should not."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
@@ -145,7 +145,7 @@ def _describe(federation: Federation) -> dict[str, Any]:
 
 
 def _no_score(federation: Federation) -> str:
-    """Why a run has no score, and the fix if there is one."""
+    """Return why a run has no score, and the fix if there is one."""
     unit, masks = federation.whole.task, federation.masks
     if masks and not masks["test"].any():
         return f"no score: no {unit} is a test {unit}; give the split a larger test share"
@@ -159,7 +159,7 @@ def _changed_training(cell: Cell, outcome: Outcome) -> str:
 
 
 def _finite(columns: dict[str, list[float]]) -> dict[str, list[float | None]]:
-    """JSON has no NaN: None replaces it."""
+    """Replace NaN and infinity by None, because JSON does not have them."""
     return {name: [v if math.isfinite(v) else None for v in values] for name, values in columns.items()}
 
 
@@ -184,9 +184,9 @@ _FEDERATIONS = FederationCache()
 
 @dataclass(frozen=True)
 class SavedModel:
-    """The models of a row's best round. federation: the clients that the run had. models: `server`, tensors by name, or
-    None; `personal`, for each batch of clients tensors (K, ...) by name, or None. scored: "global" or "personal", the
-    model of the row's score."""
+    """The models of a row's best round. federation: that of the run. models: `server`, tensors by name, or None;
+    `personal`, per client batch, tensors (K, ...) by name, or None. scored: the model of the row's score, "global" or
+    "personal"."""
 
     federation: Federation
     models: Models
@@ -194,7 +194,7 @@ class SavedModel:
     _evaluator: Evaluator
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """The server's model by name. UserError where the method has none."""
+        """The server's model, tensors by name. UserError if the method has none."""
         if self.models.server is None:
             raise UserError("the method keeps a model at every client and none at the server: see .models.personal")
         return dict(self.models.server)
@@ -203,8 +203,8 @@ class SavedModel:
     def predict(self, model: str | None = None) -> list[torch.Tensor]:
         """Class scores of each client's own nodes, (nodes, classes) float32, in the order of `federation.clients`.
 
-        model: "global" (the server's) or "personal"; by default the one of the row's score. The class is the `argmax`.
-        UserError where there is no such model.
+        model: "global" (the server's) or "personal"; None: that of the row's score. The predicted class is the
+        `argmax`. UserError if there is no such model.
         """
         kind = model or self.scored
         if kind not in ("global", "personal"):
@@ -224,8 +224,8 @@ def load_model(row: Mapping[str, Any] | Any, results: str | os.PathLike[str] = W
     """Load the models that `run(save_models=True)` or `fglbench run --save-models` saved for a row.
 
     row: a line of the data frame of `run` or `load_results` (`rows.iloc[0]`), not expanded. results: its folder.
-    UserError where nothing was saved, for unavailable data, and for methods that train on other graphs than the
-    clients' own or predict by what they exchanged before training, and on sets of graphs.
+    UserError if nothing was saved or data are unavailable; for sets of graphs; and for methods that train on other
+    graphs than the clients' own or predict with values exchanged before training.
     """
     try:
         known = {name: value for name, value in dict(row).items() if name in Row.model_fields and value == value}
@@ -243,23 +243,23 @@ def load_model(row: Mapping[str, Any] | Any, results: str | os.PathLike[str] = W
 
 
 def in_child(function: Callable[..., Iterable[Any]], plugins: Iterable[str], *arguments: Any) -> Iterator[Any]:
-    """Yield what a module-level function yields in a new process that has imported plug-ins; it comes as JSON.
+    """Yield the values, as JSON, that a module-level function yields in a new process that has imported plug-ins.
 
-    UserError for what it raised, and for a process that ended before.
+    UserError for an error of the function, and if the process ends before the function.
     """
     context = get_context("spawn")
-    pipe, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_call, args=(theirs, function, tuple(plugins), arguments))
+    pipe, child_end = context.Pipe(duplex=False)
+    process = context.Process(target=_call, args=(child_end, function, tuple(plugins), arguments))
     process.start()
-    theirs.close()
+    child_end.close()
     try:
-        while "value" in (told := json.loads(pipe.recv_bytes())):
-            yield told["value"]
+        while "value" in (message := json.loads(pipe.recv_bytes())):
+            yield message["value"]
     except EOFError:
         process.join()
-        told = {"error": f"the process that imports the plug-ins ended with exit code {process.exitcode}"}
-    if told:
-        raise UserError(told["error"])
+        message = {"error": f"the process that imports the plug-ins ended with exit code {process.exitcode}"}
+    if message:
+        raise UserError(message["error"])
 
 
 def _call(pipe: Connection, function: Callable[..., Iterable[Any]], plugins: tuple[str, ...], arguments: Any) -> None:

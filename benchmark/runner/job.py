@@ -1,7 +1,8 @@
-"""A job: what to run, how, and at what cost. The command line, the Python interface, `verify` and `reproduce` use it.
+"""Jobs: what to run, with which options, and an estimate of the cost. The command line, the Python interface, `verify`
+and `reproduce` use them.
 
-Costs are judged by the rows of a store: seconds of one core, of the machines that made those rows. A dry run of the
-package's suites imports neither torch nor the classes, so those are imported where they are needed.
+Costs are estimated from the rows of a store: seconds of one core of the machines that made those rows. A dry run of the
+package's suites must not import torch or the classes, so some imports are inside functions.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ if TYPE_CHECKING:
     from ..suites.cell import Cell
     from .backend import Observer, Summary
 
-__all__ = ["Job", "Options", "Request", "Store"]  # a job, and what it is made of
+__all__ = ["Job", "Options", "Request", "Store"]  # a job and its parts
 
 
 @dataclass(frozen=True)
 class Job:
-    """What to run: a request, or the (suite, cell) pairs themselves. Its steps: `plan`, `load`, `run`, `rows`.
+    """What to run: a request, or (suite, cell) pairs. Its steps: `plan`, `load`, `run`, `rows`.
 
-    rerun: kinds of rows that are made again (`plan.Rerun`). missing_rows: a cell whose data is unavailable gets a row.
-    in_process: without workers, for methods of a notebook and for debuggers; there are no limits of time and memory.
+    rerun: kinds of rows that are made again (`plan.Rerun`). missing_rows: a cell without available data gets a row.
+    in_process: run without workers, for methods of a notebook and for debuggers, without limits of time and memory.
     """
 
     what: Request | Sequence[tuple[str, Cell]]
@@ -47,7 +48,7 @@ class Job:
     in_process: bool = False
 
     def plan(self) -> Plan:
-        """What there is to do. Nothing is written. UserError for anything unknown, or when nothing is wanted."""
+        """What there is to do. Nothing is written. UserError for unknown names, and if no cell is selected."""
         from ..suites.apart import begin
         from ..suites.select import select
 
@@ -57,20 +58,21 @@ class Job:
         return make_plan(cells, self.store, self.rerun, self.options.embeddings, self.options.models)
 
     def outlook(self) -> Plan[ListedCell] | None:
-        """What `plan` would say, from the catalogue; None where only the classes know. Nothing is run by it."""
+        """The plan from the catalogue alone, for a dry run; None if the classes are needed."""
         known = select_listed(self.what) if isinstance(self.what, Request) and not self.options.plugins else None
         if known is None:
             return None
-        cells, told = known
-        for line in told:
+        cells, messages = known
+        for line in messages:
             warnings.warn(line, stacklevel=2)
         kept = self.options.embeddings, self.options.models
         return make_plan(cells, self.store, self.rerun, *kept, version=listed_version)
 
     def load(self, plan: Plan, tell: Callable[[str], object]) -> Plan:
-        """Get the data of a plan; the plan without the cells whose data is unavailable. `tell` hears of each dataset.
+        """Get the data of a plan. Return the plan without cells whose data is unavailable; `tell` gets a message per
+        unavailable dataset.
 
-        UserError for a results folder that cannot be written (before any data are fetched), and when no cell is left.
+        UserError if the results folder cannot be written (before any data are fetched), and if no cell is left.
         """
         if not plan.todo:
             return plan
@@ -88,7 +90,7 @@ class Job:
         return left
 
     def run(self, plan: Plan, observer: Observer | None = None) -> Summary:
-        """Run what a plan has to do; raises what `run_plan` does."""
+        """Run the cells of a plan that are to do. Raises the errors of `run_plan`."""
         from .supervisor import run_in_process, run_plan
 
         if self.in_process:
@@ -96,30 +98,30 @@ class Job:
         return run_plan(plan, self.store, self.options, observer)
 
     def rows(self, plan: Plan) -> list[Row]:
-        """The rows that now stand for the cells of a plan, in its order."""
+        """The current rows of the cells of a plan, in its order."""
         now = make_plan([(item.suite, item.cell) for item in plan.items], self.store)
         return [item.row for item in now.items if item.row is not None]
 
 
 HOUR = 3600.0
-Facts = Mapping[str, str]  # what a round's cost depends on, by name
+Facts = Mapping[str, str]  # name -> value of everything that the cost of a round depends on
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """hours: core-hours of the cells that can be judged. unknown: what no row has, and of how many cells."""
+    """hours: core-hours of the cells with a known cost. unknown: e.g. "dataset actor" -> number of cells without it."""
 
     hours: float
     unknown: Mapping[str, int]
 
 
 class Costs:
-    """Seconds a round, fitted to rows as a product: one factor each for method, dataset, network and local epochs.
+    """Seconds per round, fitted to rows as a product of factors for method, dataset, backbone and local epochs.
 
-    Least squares on logarithms, so that a method and a dataset that met in no row are judged by the others; where they
-    met, by the rows in which they did. How many of its rounds a run takes is the median of the method's rows with the
-    same cap and patience, else of all methods' rows with them, else the cap. Phases before the rounds are spread over
-    them, so a method that has such is judged too dear where there are more rounds than in its rows.
+    The fit is least squares on logarithms. A pair of method and dataset that has rows is corrected by their mean
+    residual; other pairs have the product alone. The number of rounds of a run is the median of the method's rows with
+    the same cap and patience, else of all rows with these, else the cap. The time of phases before training is spread
+    over the rounds, so a method with such phases is estimated too high for more rounds than its rows have.
     """
 
     def __init__(self, rows: Iterable[Row]) -> None:
@@ -143,7 +145,7 @@ class Costs:
         self.taken = {key: statistics.median(rounds) for key, rounds in taken.items()}
 
     def as_data(self) -> dict[str, Any]:
-        """Return the fit as JSON values, four digits, sorted: new rows leave the lines of others in place."""
+        """Return the fit as JSON values with four digits, sorted, so that new rows change few lines of a file."""
         return {
             "factors": [[*level, round(float(self.factors[n]), 4)] for level, n in sorted(self.levels.items())],
             "left": [[*pair, round(value, 4)] for pair, value in sorted(self.left.items())],
@@ -152,7 +154,7 @@ class Costs:
 
     @classmethod
     def of_data(cls, data: Mapping[str, Any]) -> Costs:
-        """What `as_data` gave."""
+        """The fit from the values of `as_data`."""
         costs = cls(())
         costs.levels = {(kind, name): n for n, (kind, name, _) in enumerate(data["factors"])}
         costs.factors = np.array([value for *_, value in data["factors"]])
@@ -161,20 +163,20 @@ class Costs:
         return costs
 
     def relative(self, method: str, other: str) -> float | None:
-        """How many times as long as `other` a round of a method takes; None where one of them is in no row."""
+        """Seconds per round of `method` divided by those of `other`; None if one of them has no row."""
         places = [self.levels.get(("method", name)) for name in (method, other)]
         if None in places:
             return None
         return float(np.exp(self.factors[places[0]] - self.factors[places[1]]))
 
     def _coded(self, facts: Facts) -> np.ndarray:
-        """A one for each level that was seen."""
+        """(levels,) one for each known level of these facts, else zero."""
         coded = np.zeros(len(self.levels))
         coded[[self.levels[level] for level in facts.items() if level in self.levels]] = 1.0
         return coded
 
     def seconds(self, cell: Cell | ListedCell) -> float | str:
-        """Of a cell; or what cannot be judged, as "dataset actor"."""
+        """Seconds of a cell, or what is unknown of it, as "dataset actor"."""
         facts = _of_cell(cell)
         for kind in ("method", "dataset"):
             if (kind, facts[kind]) not in self.levels:
@@ -183,12 +185,12 @@ class Costs:
         return float(np.exp(rate)) * self.rounds(cell)
 
     def rounds(self, cell: Cell | ListedCell) -> float:
-        """How many the cell is expected to take."""
+        """The expected number of rounds of a cell."""
         ends = _ends(cell.ends)
         return self.taken.get((*ends, cell.names["method"]), self.taken.get(ends, float(cell.ends["rounds"] or 0)))
 
     def of(self, cells: Iterable[tuple[Cell | ListedCell, int]]) -> Estimate:
-        """Of cells, each with how many times it runs."""
+        """The estimate for pairs of a cell and the number of its runs."""
         total, unknown = 0.0, defaultdict[str, int](int)
         for cell, times in cells:
             seconds = self.seconds(cell)
@@ -200,7 +202,8 @@ class Costs:
 
 
 def told(estimate: Estimate, source: str = "the rows here") -> str:
-    """A line: "about 3.2 core-hours, judged by the rows here; 12 runs cannot be judged: no row of dataset actor"."""
+    """An estimate in words: "about 3.2 core-hours, judged by the rows here; 12 runs cannot be judged: no row of dataset
+    actor"."""
     line = f"about {estimate.hours:.1f} core-hours, judged by {source}"
     if not estimate.unknown:
         return line
@@ -208,9 +211,9 @@ def told(estimate: Estimate, source: str = "the rows here") -> str:
 
 
 def told_runs(cells: Sequence[Cell | ListedCell], rows: Sequence[Row], options: Options) -> tuple[str, float]:
-    """A line as "130 runs, about 0.6 core-hours, 18 min on 2 workers (by the rows here)", and the hours of one core.
+    """A line as "130 runs, about 0.6 core-hours, 18 min on 2 workers (by the rows here)", and the core-hours.
 
-    Judged by the rows of the results folder where they know every method and dataset, else by those of the leaderboard.
+    They are estimated from `rows` if these have every method and dataset, else from the rows of the leaderboard.
     """
     if not cells:
         return "", 0.0
@@ -237,7 +240,7 @@ def published_costs() -> Costs:
 
 
 def _seconds(row: Row) -> float | None:
-    """CPU time, or what an older row has: wall time of training, which one thread did."""
+    """CPU time of a row; of older rows the wall time of training, which used one thread."""
     return (row.cpu_seconds or row.train_seconds) if row.status == "ok" else None
 
 
@@ -256,5 +259,5 @@ def _facts(method: str, dataset: str, backbone: str, epochs: object) -> Facts:
 
 
 def _ends(training: Mapping[str, object]) -> tuple[str, str]:
-    """What ends a run: its cap and its patience."""
+    """The conditions that end a run: its cap on rounds and its patience."""
     return str(training.get("rounds")), str(training.get("patience"))

@@ -1,8 +1,8 @@
-"""What a run would do: every cell of the wanted suites against the rows that exist.
+"""The plan of a run: which cells of the selected suites are to do, given the existing rows.
 
-The row that counts for a cell is the last one with its key in its suite's files; rows are never deleted, so a rerun
-adds a row that supersedes the earlier ones. A finished cell is not run again. A cell that failed, timed out, ran out of
-memory or was skipped is run again only when asked (`rerun`).
+The current row of a cell is the last one with its key in its suite's files. Rows are never deleted: a rerun adds a row.
+A finished cell is not run again. A cell that failed, timed out, ran out of memory or was skipped is run again only with
+`rerun`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,7 @@ C = TypeVar("C", bound="Cell | ListedCell", default="Cell")
 
 @dataclass(frozen=True)
 class Item(Generic[C]):
-    """A cell of a suite, what is to happen with it, and its current row.
-
-    stale: the row was made with an earlier revision of the method.
-    """
+    """A cell of a suite, its state and its current row. stale: the row has an earlier revision of the method."""
 
     suite: str
     cell: C
@@ -64,7 +61,7 @@ class Plan(Generic[C]):
         return sum(item.stale for item in self.items if item.state == "done")
 
     def rising(self) -> Counter[str]:
-        """Methods with rows that had not converged when the rounds were over, and how many."""
+        """Method -> number of its rows that had not converged when the rounds ended."""
         return Counter(row.method for row in self.rows("done") if row.rising)
 
 
@@ -76,10 +73,10 @@ def make_plan(
     models: bool = False,
     version: Callable[[str], str] | None = None,
 ) -> Plan[C]:
-    """A plan for (suite, cell) pairs. `rerun` names what is to run again (see `Rerun`; "failed" is any failure).
+    """A plan for (suite, cell) pairs. rerun: kinds of rows to make again (`Rerun`; "failed" is any failure).
 
-    embeddings, models: they are wanted, so a finished cell that has none is run again. version: of a method, now; that
-    of its class by default.
+    embeddings, models: also run finished cells again that do not have these side files. version: method -> its current
+    version; by default that of its class.
     """
     version = version or version_of
     for word in rerun:
@@ -93,7 +90,7 @@ def make_plan(
 
 
 def _with_files(item: Item[C], files: Collection[Callable[[str, str], Path]]) -> Item[C]:
-    """The item; to be run again where it is done and one of its side files is not there."""
+    """The item, with state "todo" if it is done but a side file is missing."""
     lacking = item.state == "done" and not all(file(item.suite, item.cell.key).exists() for file in files)
     return replace(item, state="todo") if lacking else item
 
@@ -108,20 +105,20 @@ def _item(suite: str, cell: C, row: Row | None, rerun: Collection[str], version:
 
 
 def version_of(method: str) -> str:
-    """The version that a row of a method has now, by its class."""
+    """The current version of a method, from its class."""
     from ...methods import METHODS
 
     return method_version(METHODS.cls(method))
 
 
 def listed_version(method: str) -> str:
-    """The same of a method of the package, by the catalogue."""
+    """The current version of a method of the package, from the catalogue."""
     return str(entry("method", method)["revision"])
 
 
 @dataclass(frozen=True)
 class Missing:
-    """A dataset that is unavailable: why, and the cells that it leaves out."""
+    """An unavailable dataset: the error, and the cells that cannot run."""
 
     error: str
     items: tuple[Item, ...]
@@ -133,8 +130,8 @@ class Missing:
 def with_data(plan: Plan) -> tuple[Plan, list[Missing]]:
     """Load every dataset of the plan once, so that workers find it in the cache.
 
-    Returns the plan without the cells whose data is unavailable (the data, not the method, is missing, so they have no
-    row unless `supervisor.record_missing` is asked to write one), and what is missing.
+    Returns the plan without the cells whose data is unavailable, and the missing datasets. These cells get no row,
+    unless by `supervisor.record_missing`.
     """
     from ...datasets import DATASETS
 
@@ -152,7 +149,7 @@ def with_data(plan: Plan) -> tuple[Plan, list[Missing]]:
 
 
 def elsewhere(items: Iterable[Item], store: Store) -> list[tuple[Item, Row]]:
-    """(item, row) for items that another suite has run with today's revision of the method; the newest row of each."""
+    """(item, row) for items that another suite has run with the current version of the method; the newest row."""
     wanted = {item.cell.key: item for item in items}
     rows = dict[str, Row]()
     for row in sorted(store.rows(latest_only=True), key=lambda row: row.started):
@@ -165,9 +162,9 @@ def elsewhere(items: Iterable[Item], store: Store) -> list[tuple[Item, Row]]:
 
 
 def take_over(pairs: Iterable[tuple[Item, Row]], store: Store) -> None:
-    """File the rows of other suites, with their curves, under the items' own suite too. pairs: of `elsewhere`.
+    """Copy rows of other suites, with their curves, to the items' suites. pairs: of `elsewhere`.
 
-    The copy says where it comes from; start, commit, machine and figures are those of the run.
+    `notes` of the copy has the source; start, commit, machine and figures are those of the run.
     """
     for item, row in pairs:
         history = store.history(row.suite, row.key)

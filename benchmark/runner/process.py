@@ -1,6 +1,6 @@
-"""Workers as processes of this machine: start one, give it a cell, hear from it, and find out how it ended.
+"""Workers as processes of this machine: start, give a cell, read messages, find out how it ended.
 
-`main` is what such a process does: it imports torch once, runs cell after cell, and dies with its parent.
+`main` is the function of such a process: it imports torch once, runs cell after cell, and ends if its parent ends.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from .system import (
     oom_kills,
 )
 
-if TYPE_CHECKING:  # a node of a cluster starts processes too, and need not import what a cell is
+if TYPE_CHECKING:  # the actor on a node of a cluster starts processes without importing `Cell`
     from ..store import Store
     from ..suites.cell import Cell
 
-# Exit codes of processes ended from outside: no method's error ends a process so.
+# Exit codes of processes that were killed from outside, not by an error of a method.
 FROM_OUTSIDE = (-getattr(signal, "SIGKILL", 9), *(-number for number in ENDING))
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
@@ -59,7 +59,7 @@ class Processes:
         self.workers = list[WorkerProcess]()
 
     def size(self, cells: int) -> int:
-        """One worker per GPU, unless more are asked for: they share its memory."""
+        """On GPUs one worker per GPU, unless `jobs` gives another number: workers share the GPU's memory."""
         if self.options.device == "cpu":
             return self.options.workers(cells)
         return max(1, min(self.options.jobs or len(self.devices), cells))
@@ -80,33 +80,33 @@ class Processes:
 
 
 class WorkerProcess:
-    """A spawned process with a pipe to it. log: a file for what it prints, while it lives."""
+    """A spawned process with a pipe to it. log: a file for its output, deleted by `kill`."""
 
     def __init__(self, log: Path, options: Options) -> None:
         context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
+        self.pipe, child_end = context.Pipe()
         self.log, self.device = log, options.device
-        self.process = context.Process(target=main, args=(theirs, str(log), options), daemon=True)
+        self.process = context.Process(target=main, args=(child_end, str(log), options), daemon=True)
         self.mark = f"{os.getpid()}-{uuid.uuid4().hex}"
         self.oom_kills: int | None = None
         importable_main()
-        resource_tracker.ensure_running()  # outlives the worker, and is not to carry its mark
-        given = {**dict.fromkeys(THREAD_VARIABLES, str(options.threads)), MARK: self.mark}
-        with _environment(given), deaf_children():
+        resource_tracker.ensure_running()  # before the worker starts: it must not have the worker's mark
+        environment = {**dict.fromkeys(THREAD_VARIABLES, str(options.threads)), MARK: self.mark}
+        with _environment(environment), deaf_children():
             self.process.start()
-        theirs.close()
+        child_end.close()
 
     def give(self, suite: str, cell: Cell) -> None:
         self.hand(pickle.dumps((RUN, suite, cell)))
 
-    def hand(self, told: bytes) -> None:
-        """Give what is pickled already."""
+    def hand(self, message: bytes) -> None:
+        """Send a pickled message."""
         self.oom_kills = oom_kills()
-        with suppress(OSError):  # it has just died: `ended` says how
-            self.pipe.send_bytes(told)
+        with suppress(OSError):  # the worker has just died, see `ended`
+            self.pipe.send_bytes(message)
 
     def poll(self) -> Iterator[tuple[Any, ...]]:
-        with suppress(EOFError, OSError):  # a dying worker: `ended` says how
+        with suppress(EOFError, OSError):  # the worker is dying, see `ended`
             while self.pipe.poll():
                 yield tuple(json.loads(self.pipe.recv_bytes()))
 
@@ -120,13 +120,13 @@ class WorkerProcess:
         if code < 0:
             outside = code in FROM_OUTSIDE
             with suppress(ValueError):
-                told = f"the worker was killed by {signal.Signals(-code).name}" + ", twice" * outside
+                reason = f"the worker was killed by {signal.Signals(-code).name}" + ", twice" * outside
                 unknown = code == -signal.SIGKILL and oom_kills() is None
-                told += " (perhaps for lack of memory)" * unknown
-                return Ending("failed", told + self._last_words(), outside)
+                reason += " (perhaps for lack of memory)" * unknown
+                return Ending("failed", reason + self._last_error(), outside)
         if code == UNGUARDED:
             return Ending("failed", GUARD)
-        return Ending("failed", f"the worker ended with exit code {code}{self._last_words()}")
+        return Ending("failed", f"the worker ended with exit code {code}{self._last_error()}")
 
     def memory(self) -> int:
         with suppress(psutil.Error):
@@ -134,7 +134,7 @@ class WorkerProcess:
         return 0
 
     def kill(self) -> None:
-        """End it, if it has not ended, with all that it has started, and discard its log."""
+        """End the process, if it has not ended, and all that it has started, and delete its log."""
         if self.process.is_alive():
             end_descendants(self.process.pid)
         self.process.kill()
@@ -144,21 +144,22 @@ class WorkerProcess:
         self.log.unlink(missing_ok=True)
 
     def _out_of_memory(self) -> bool:
-        """Whether the system has counted such a kill since the process got its task; where it counts none, False."""
+        """Whether the system has killed a process for lack of memory since the cell was given; False if unknown."""
         before, after = self.oom_kills, oom_kills()
         return self.process.exitcode == -signal.SIGKILL and None not in (before, after) and after != before
 
-    def _last_words(self) -> str:
+    def _last_error(self) -> str:
+        """The last line of the log with an error, after a colon; else ""."""
         with suppress(OSError):
             lines = self.log.read_text(errors="replace").split("\n")
-            said = [line.strip() for line in lines if "Error" in line or "error" in line]
-            return f": {said[-1][:300]}" if said else ""
+            errors = [line.strip() for line in lines if "Error" in line or "error" in line]
+            return f": {errors[-1][:300]}" if errors else ""
         return ""
 
 
 @contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
-    """The environment that a child inherits: its OpenMP and MKL read theirs when they are loaded, never later."""
+    """Set variables that a child inherits: OpenMP and MKL read them only when they are loaded."""
     before = {name: os.environ[name] for name in values if name in os.environ}
     os.environ.update(values)
     try:
@@ -169,17 +170,17 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-READY, ROUND, DONE = "ready", "round", "done"  # what a worker says
-RUN, KEEP = "run", "keep"  # what it gets as a command
+READY, ROUND, DONE = "ready", "round", "done"  # messages from a worker
+RUN, KEEP = "run", "keep"  # messages to a worker
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to run. jobs: workers (None: one a core). timeout: seconds a cell (0 or None: any). memory_limit: GiB
-    a worker. embeddings, models: keep those of each cell's best round in a side file. backend: processes or ray.
-    address: of a running Ray cluster (None: that of RAY_ADDRESS, or of this machine, or a new one). device: as
-    `system.resolved` says; of a worker, its own. folders: of the user's own data, on this machine, as
-    `known_folders` has them. A worker gets them before it has imported anything, so they are defined here."""
+    """How to run. jobs: number of workers (None: one per core). timeout: seconds per cell (0 or None: no limit).
+    memory_limit: GiB per worker. embeddings, models: store those of each cell's best round in a side file. backend:
+    processes or ray. address: of a running Ray cluster (None: RAY_ADDRESS, else that of this machine, else a new one).
+    device: see `system.resolved`; for a worker, its device. folders: of the user's own data on this machine, see
+    `known_folders`. Defined here because a worker unpickles its options before it imports anything else."""
 
     jobs: int | None = None
     threads: int = 1
@@ -199,7 +200,7 @@ class Options:
         return max(1, min(self.jobs or cores // self.threads, cells))
 
     def told(self, cells: int) -> str:
-        """What will run this number of cells: "2 workers, 1 thread each"."""
+        """The workers for this number of cells in words: "2 workers, 1 thread each"."""
         number, threads = self.workers(cells), f"{self.threads} thread{'s' * (self.threads > 1)} each"
         threads += f", on {self.device}" * (self.device != "cpu")
         if self.backend == "ray":
@@ -210,13 +211,13 @@ class Options:
 
 
 def main(pipe: Connection, log: str, options: Options) -> None:
-    """Do what comes through `pipe`, and answer each cell with its row and the side files that belong beside it.
+    """The main function of a worker: run the cells from `pipe`, answer each with its row and side files.
 
     Messages to it: (RUN, suite, cell), and (KEEP, ...) with the arguments of `dataset_transfer.keep`. Messages from it:
-    (READY, columns, description, cached), of `stamped` and `held`; then (ROUND, n, figures), and at last
-    (DONE, values of the row by column, side files by path, spent). They come as JSON and are never unpickled: a worker
-    runs code from outside. spent: a thread of the cell is still running. Printed output and the stack of a crash
-    go to the file `log`.
+    (READY, columns, description, cached), of `stamped` and `held`; per cell (ROUND, n, figures) several times, then
+    (DONE, values of the row by column, side files by path, spent). They are sent as JSON, which is safe to read from a
+    worker that runs code from outside. spent: a thread of the cell is still running. Output and the stack of a crash go
+    to the file `log`.
     """
     ignore()
     threading.Thread(target=_die_with_parent, daemon=True).start()
@@ -240,7 +241,7 @@ def main(pipe: Connection, log: str, options: Options) -> None:
     federations, device = FederationCache(), opened(options.device)
     columns, about = stamped(options.threads, options.submitter, str(device))
     _send(pipe, READY, columns, about, held())
-    ours, tell = set(threading.enumerate()), partial(_tell, pipe)
+    own_threads, on_round = set(threading.enumerate()), partial(_send_round, pipe)
     with suppress(EOFError):
         while True:
             word, *values = pipe.recv()
@@ -248,14 +249,14 @@ def main(pipe: Connection, log: str, options: Options) -> None:
                 keep(*values)
                 continue
             suite, cell = values
-            parcel = Parcel()
-            row = execute(cell, suite, parcel, federations, columns, tell, options.embeddings, device, options.models)
+            parcel, kept = Parcel(), (options.embeddings, device, options.models)
+            row = execute(cell, suite, parcel, federations, columns, on_round, *kept)
             files = {place: base64.b64encode(data).decode() for place, data in parcel.contents.items()}
-            _send(pipe, DONE, row.model_dump(mode="json"), files, bool(set(threading.enumerate()) - ours))
+            _send(pipe, DONE, row.model_dump(mode="json"), files, bool(set(threading.enumerate()) - own_threads))
 
 
-def _tell(pipe: Connection, *of_round: Any) -> None:
-    _send(pipe, ROUND, *of_round)
+def _send_round(pipe: Connection, number: int, figures: dict[str, float]) -> None:
+    _send(pipe, ROUND, number, figures)
 
 
 def _send(pipe: Connection, *message: Any) -> None:

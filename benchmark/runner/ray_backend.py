@@ -1,7 +1,7 @@
-"""Workers on a Ray cluster: an actor each, with CPUs and memory as Ray counts them. No shared file system is needed.
+"""Workers on a Ray cluster: one actor per worker, with CPUs and memory as Ray counts them, without shared files.
 
-Cells go out pickled, rows and side files come back, and the driver alone writes. A dataset that a node's cache lacks is
-sent through the object store, a plug-in by the runtime environment. What runs a cell on a node: `node`.
+Cells are sent pickled; rows and side files are sent back, and only the driver writes. A dataset that a node's cache
+does not have is sent through the object store, a plug-in by the runtime environment. `ray_node` is the code on a node.
 """
 
 from __future__ import annotations
@@ -36,68 +36,68 @@ from .ray_node import Host, News
 from .system import Ending
 
 SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # an empty settings frame of HTTP/2
-ANSWER = 10.0  # seconds that a cluster has to answer
-INTERVAL = 1.0  # seconds between reports of a worker that has nothing to say but its progress
-FAREWELL = 10.0  # seconds that a worker has to end
-PATIENCE = 600.0  # seconds without any worker, as when all nodes are lost, until the run gives up
+ANSWER = 10.0  # seconds to wait for an answer of the cluster
+INTERVAL = 1.0  # seconds between reports of a worker that only has progress to report
+FAREWELL = 10.0  # seconds to wait for a worker to end
+PATIENCE = 600.0  # seconds without any worker, for example if all nodes are lost, until the run stops
 
 
 class Cluster:
-    """The backend of a Ray cluster, which this process joins until `close`, unless it is in one already."""
+    """The backend of a Ray cluster. This process joins it until `close`, unless it has joined one before."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.joined = not ray.is_initialized()
         if self.joined:
             _join(options)
-        self.shipped: dict[str, tuple[str, str, Any] | None] = {}  # by dataset; the reference counts keep it alive
-        self.alone_since: float | None = None
+        self.shipped: dict[str, tuple[str, str, Any] | None] = {}  # by dataset; the reference keeps the object alive
+        self.without_workers_since: float | None = None
         self.gpus = options.device != "cpu" and (options.device == "cuda" or self._any_gpu())
         needs = {"num_cpus": options.threads, "max_concurrency": 2, "max_restarts": 0}
         if options.memory_limit:
             needs["memory"] = int(options.memory_limit * 2**30)
         if self.gpus:
-            needs["num_gpus"] = 1  # Ray lets the actor, and the process that it starts, see that one alone
+            needs["num_gpus"] = 1  # the actor, and the process that it starts, see only this one
         self.host = ray.remote(Host).options(**needs)
 
     def size(self, cells: int) -> int:
-        workers = sum(self._room(node["Resources"]) for node in ray.nodes() if node["Alive"])
+        workers = sum(self._fitting_workers(node["Resources"]) for node in ray.nodes() if node["Alive"])
         if not workers:
             memory = f" and {self.options.memory_limit:g} GiB" if self.options.memory_limit else ""
             memory += " and a GPU" * self.gpus
             raise UserError(f"no node of the Ray cluster has {self.options.threads} CPUs{memory} for a worker")
         return max(1, min(self.options.jobs or workers, cells))
 
-    def _room(self, resources: dict[str, float]) -> int:
-        """For how many workers a node has room."""
-        room = resources.get("CPU", 0) / self.options.threads
+    def _fitting_workers(self, resources: dict[str, float]) -> int:
+        """The number of workers for which a node has the resources."""
+        number = resources.get("CPU", 0) / self.options.threads
         if self.options.memory_limit:
-            room = min(room, resources.get("memory", 0) / 2**30 / self.options.memory_limit)
-        return int(min(room, resources.get("GPU", 0)) if self.gpus else room)
+            number = min(number, resources.get("memory", 0) / 2**30 / self.options.memory_limit)
+        return int(min(number, resources.get("GPU", 0)) if self.gpus else number)
 
     @staticmethod
     def _any_gpu() -> bool:
-        """Whether a node has one, for `--device auto`: then all workers are to compute on one."""
+        """Whether a node has a GPU: with `--device auto` all workers then need one."""
         return any(node["Resources"].get("GPU", 0) >= 1 for node in ray.nodes() if node["Alive"])
 
     def start(self, plugins: bool) -> RemoteWorker:
         device = "cuda:0" if self.gpus else "cpu"
-        # Folders of the user's own data are not there: their content is sent, as that of the cache (`ship`).
+        # Nodes do not have the folders of the user's own data: their content is sent (`ship`).
         options = replace(self.options, device=device, plugins=self.options.plugins if plugins else (), folders=())
         return RemoteWorker(self.host.remote(options), self)
 
     def wait(self, workers: Sequence[RemoteWorker], seconds: float) -> None:
         ray.wait([worker.turn for worker in workers], timeout=seconds, fetch_local=False)
         if any(worker.up for worker in workers):
-            self.alone_since = None
+            self.without_workers_since = None
             return
-        self.alone_since = self.alone_since or time.monotonic()
-        if time.monotonic() > self.alone_since + PATIENCE:
-            told = f"no node of the Ray cluster has taken a worker for {PATIENCE / 60:g} minutes"
-            raise UserError(f"{told}; see `ray status`; the same command continues from here")
+        self.without_workers_since = self.without_workers_since or time.monotonic()
+        if time.monotonic() > self.without_workers_since + PATIENCE:
+            problem = f"no node of the Ray cluster has taken a worker for {PATIENCE / 60:g} minutes"
+            raise UserError(f"{problem}; see `ray status`; the same command continues from here")
 
     def ship(self, dataset: str) -> tuple[str, str, Any] | None:
-        """(dataset, sha256, reference) of what `packed` gives, which enters the object store once."""
+        """(dataset, sha256, reference to the bytes) of `packed`; put into the object store once."""
         if dataset not in self.shipped:
             package = packed(dataset)
             self.shipped[dataset] = (package[0], package[1], ray.put(package[2])) if package else None
@@ -109,7 +109,7 @@ class Cluster:
 
 
 class RemoteWorker:
-    """A host on some node. up: it has been heard of, and is not lost. turn: its next report."""
+    """A worker on a node, by its actor `ray_node.Host`. up: it has reported, and is not lost. turn: its next report."""
 
     def __init__(self, host: Any, cluster: Cluster) -> None:
         self.host, self.cluster = host, cluster
@@ -134,19 +134,19 @@ class RemoteWorker:
             self.up, self.bytes, self.ending = True, news.memory, news.ending
             if news.ending is None:
                 self.turn = self.host.listen.remote(INTERVAL)
-            for said in news.said:
-                if said[0] == READY:
-                    self._welcome(*said[1:])
-                yield said
+            for message in news.said:
+                if message[0] == READY:
+                    self._check_node(*message[1:])
+                yield message
 
-    def _welcome(self, columns: dict[str, Any], about: dict[str, Any], cached: list[str]) -> None:
-        """UserError for a node whose rows would not be those of this machine's code."""
+    def _check_node(self, columns: dict[str, Any], about: dict[str, Any], cached: list[str]) -> None:
+        """UserError if the node has another fglbench or Python than this machine."""
         self.cached |= set(cached)
         there, here = (columns["code"], about["python"]), (code_version(), platform.python_version())
         if there != here:
             of = "fglbench source {} on Python {}"
-            told = f"a node of the Ray cluster has {of.format(*there)}, this machine {of.format(*here)}"
-            raise UserError(f"{told}: install the same on every node")
+            problem = f"a node of the Ray cluster has {of.format(*there)}, this machine {of.format(*here)}"
+            raise UserError(f"{problem}: install the same on every node")
 
     def ended(self) -> Ending | None:
         return self.ending
@@ -163,7 +163,7 @@ class RemoteWorker:
 
 
 def _lost(error: RayError) -> Ending:
-    """How a worker ended whose actor ended or cannot be reached."""
+    """The ending of a worker whose actor ended or cannot be reached."""
     reason = " ".join(str(error).strip().splitlines()[-1:])[:300]
     if isinstance(error, OutOfMemoryError):
         return Ending("oom", "the worker was killed by Ray for lack of memory on its node; give --memory-limit")
@@ -173,22 +173,22 @@ def _lost(error: RayError) -> Ending:
 
 
 def _join(options: Options) -> None:
-    """Join the cluster that the options name, or RAY_ADDRESS, or this machine's; without any, start one here."""
+    """Join the cluster of the options, else of RAY_ADDRESS, else of this machine; if there is none, start one here."""
     address = options.address or os.environ.get("RAY_ADDRESS") or None
     where = f"the Ray cluster at {address}" if address else "Ray"
     if address and ":" in address and not os.environ.get("RAY_USE_TLS"):
-        _greet(address.rpartition("/")[2], where)
+        _check_address(address.rpartition("/")[2], where)
     modules = [module for name in options.plugins if (module := _module(name))]
     try:
-        with _own_signals():
+        with _kept_sigterm():
             ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, include_dashboard=False,
                      runtime_env={"py_modules": modules} if modules else None)  # fmt: skip
     except (ConnectionError, RuntimeError, ValueError, TimeoutError, RayError) as error:
         raise UserError(f"{where} cannot be used: {' '.join(str(error).split())[:300]}") from None
 
 
-def _greet(address: str, where: str) -> None:
-    """UserError unless something there speaks HTTP/2, as Ray does: it would itself wait for minutes, and then exit."""
+def _check_address(address: str, where: str) -> None:
+    """UserError unless a server there speaks HTTP/2, as Ray does: `ray.init` would wait for minutes and then exit."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), ANSWER) as stream:
@@ -198,11 +198,11 @@ def _greet(address: str, where: str) -> None:
     except (OSError, ValueError, OverflowError) as error:
         raise UserError(f"{where} does not answer ({error}): is it up, and is --address its HOST:PORT?") from None
     if answer[3:4] != SETTINGS[3:4]:
-        raise UserError(f"what answers there is not {where}: --address is the HOST:PORT that `ray start` tells")
+        raise UserError(f"what answers there is not {where}: --address is the HOST:PORT that `ray start` prints")
 
 
 def _module(plugin: str) -> str | None:
-    """The file or folder of a plug-in that nodes get; None for one of an installed distribution, which they have."""
+    """The file or folder of a plug-in to send to nodes; None for an installed distribution, which nodes have."""
     if plugin.endswith(".py"):
         return plugin
     top = plugin.split(".")[0]
@@ -213,8 +213,8 @@ def _module(plugin: str) -> str | None:
 
 
 @contextmanager
-def _own_signals() -> Iterator[None]:
-    """Give SIGTERM back what Ray takes it away from: a run that is asked to end stops its workers."""
+def _kept_sigterm() -> Iterator[None]:
+    """Restore the handler of SIGTERM, which Ray replaces: it stops the workers."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield

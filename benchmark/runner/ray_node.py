@@ -1,7 +1,7 @@
-"""On a node of a Ray cluster: an actor that has one worker process, of the kind that a single machine runs.
+"""The actor on a node of a Ray cluster. It has one worker process, the same as on a single machine.
 
-The actor does not import torch: it passes on what is pickled, and looks after its process. So
-a cell ends on a node as it ends at home: by its own fault, by timeout or memory limit, with all that it has started.
+The actor does not import torch: it passes on pickled messages and watches its process. Errors, timeouts and memory
+limits of cells therefore have the same effects as on a single machine.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 from .process import KEEP, ROUND, Options, WorkerProcess
 from .system import Ending
 
-LOOK = 0.2  # seconds between looks at the process's memory
+LOOK = 0.2  # seconds between measurements of the process's memory
 
 
 class News(NamedTuple):
-    """What a host tells at a time: what its worker said, its resident bytes, how it ended if it did."""
+    """A report of a host. said: messages of its worker. memory: resident bytes. ending: how it ended, or None."""
 
     said: list[tuple[Any, ...]]
     memory: int
@@ -32,28 +32,28 @@ class News(NamedTuple):
 
 
 class Host:
-    """The actor. Two threads may be in it: one in `listen`, one in `give` or `end`."""
+    """The actor. Two threads may use it at the same time: one in `listen`, one in `give` or `end`."""
 
     def __init__(self, options: Options) -> None:
-        vars(sys.modules["__main__"]).pop("__file__", None)  # Ray's own: a spawned process would import it again
+        vars(sys.modules["__main__"]).pop("__file__", None)  # a script of Ray, which a spawned process would import
         handle, log = tempfile.mkstemp(prefix="fglbench-worker-", suffix=".txt")
         os.close(handle)
         plugins = tuple(shipped_plugin(name) for name in options.plugins)
         self.limit = options.memory_limit * 2**30 if options.memory_limit else float("inf")
         self.process = WorkerProcess(Path(log), replace(options, plugins=plugins))
 
-    def give(self, told: bytes, dataset: str = "", sha256: str = "", data: bytes | None = None) -> None:
-        """Hand over a cell, after the data that it needs where this node has none."""
+    def give(self, message: bytes, dataset: str = "", sha256: str = "", data: bytes | None = None) -> None:
+        """Pass a cell to the worker, after its data if this node does not have them."""
         if data is not None:
             self.process.hand(pickle.dumps((KEEP, dataset, sha256, data)))
-        self.process.hand(told)
+        self.process.hand(message)
 
     def listen(self, seconds: float) -> News:
-        """What there is to tell: at once when it is more than progress, else when the time is over."""
+        """The next report: at once if there is more than progress, else after this time."""
         begun, looked, memory, said = time.monotonic(), 0.0, 0, list[tuple[Any, ...]]()
         while True:
             ending = self.process.ended()
-            said += self.process.poll()  # after the look: its last words are among them
+            said += self.process.poll()  # after `ended`, so that no last message is lost
             now = time.monotonic()
             if now > looked + LOOK:
                 looked, memory = now, self.process.memory()
@@ -67,7 +67,7 @@ class Host:
 
 
 def shipped_plugin(name: str) -> str:
-    """A plug-in as `load_plugins` takes it on this node: a file is where the runtime environment has put it."""
+    """The argument of `load_plugins` for a plug-in on this node; a file is in a folder of the runtime environment."""
     if not name.endswith(".py"):
         return name
     spec = importlib.util.find_spec(Path(name).stem)

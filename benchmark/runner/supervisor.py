@@ -1,10 +1,10 @@
-"""Run the cells of a plan, and store a row for every one of them, also if it fails: by workers, or in this process, for
-methods of a notebook and for debuggers.
+"""Run the cells of a plan and store a row for each, also if it fails: by workers, or in this process (for methods of a
+notebook and for debuggers).
 
-The supervisor alone decides and writes: rows, and the side files that workers hand in. A worker that crashes, hangs or
-eats the memory costs its cell a row that says so, and is replaced; that of one killed from outside, or lost with its
-node, has another try. Several runs may share a results folder: a cell is claimed before it runs, and looked up again
-once claimed, so it is not run twice. Interrupt a run as you like: what was finished is stored, the rest runs next time.
+Only the supervisor writes rows, and the side files that workers send. If a worker crashes, hangs or uses too much
+memory, its cell gets a failed row and the worker is replaced; if it was killed from outside or its node was lost, the
+cell is tried once more. Several runs may share a results folder: a cell is claimed before it runs, and its row is
+looked up after the claim, so it is not run twice. An interrupted run keeps finished rows; the rest runs next time.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from .plan import Item, Missing, Plan
 from .process import DONE, READY, ROUND, Options, Processes
 from .system import Ending, afterwards, opened
 
-TICK = 0.2  # seconds between looks at clocks and memory
-STILLBORN = 3  # workers in one place that may be killed from outside while they start, before the run gives up
-NAMES = ("key", "suite", "task", *NAMING, "seed", "reference")  # columns of a row that its cell decides
-ELSEWHERE = 2.0  # seconds between looks at cells that another run has claimed
+TICK = 0.2  # seconds between checks of time and memory
+STILLBORN = 3  # workers of a slot that may be killed from outside while they start, before the run stops
+NAMES = ("key", "suite", "task", *NAMING, "seed", "reference")  # columns of a row that its cell determines
+ELSEWHERE = 2.0  # seconds between checks of cells that another run has claimed
 
 
 def open_backend(options: Options, store: Store) -> Backend[Any]:
-    """The backend of options that `backend.check_options` accepts. UserError (one line) if it is unavailable."""
+    """The backend of checked options (`backend.check_options`). UserError if it is unavailable."""
     if options.backend == "ray":
         try:
             from .ray_backend import Cluster
@@ -52,10 +52,10 @@ def open_backend(options: Options, store: Store) -> Backend[Any]:
 
 
 def run_plan(plan: Plan, store: Store, options: Options | None = None, observer: Observer | None = None) -> Summary:
-    """Run everything that a plan has to do.
+    """Run the cells of a plan that are to do.
 
-    Raises UserError when the results folder cannot be written (before anything runs, where that can be known) or when
-    workers cannot start at all; KeyboardInterrupt passes after the workers are stopped. Rows stored so far stay.
+    Raises UserError if the results folder cannot be written (before anything runs, if possible) or workers cannot
+    start; KeyboardInterrupt after the workers are stopped. Rows that are already stored stay.
     """
     todo = plan.todo
     if not todo:
@@ -76,10 +76,10 @@ def run_plan(plan: Plan, store: Store, options: Options | None = None, observer:
 
 
 def record_missing(missing: Iterable[Missing], store: Store, options: Options | None = None) -> None:
-    """A row for every cell without data, status "skipped", so that the leaderboard says why it has no score.
+    """Store a row with status "skipped" for every cell without data, so that the leaderboard has the reason.
 
-    Like any skipped cell it is not run again before `--rerun skipped`. Raises UserError for a folder that cannot be
-    written. The row has no path of this machine in it, as rows are published.
+    As any skipped cell, it runs again only with `--rerun skipped`. Raises UserError if the folder cannot be written.
+    Rows are published, so the error has no path of this machine.
     """
     items = [item for one in missing for item in one.items]
     options = options or Options()
@@ -91,17 +91,19 @@ def record_missing(missing: Iterable[Missing], store: Store, options: Options | 
         store.append(item.cell.row(item.suite, status="skipped", error=error, started=now(), **stamp))
 
 
-def _where(item: Item) -> tuple[str, str]:
+def _id(item: Item) -> tuple[str, str]:
     return item.suite, item.cell.key
 
 
 class _Run:
+    """A run of `run_plan`: the queue of cells, the slots of workers, and the summary."""
+
     def __init__(self, todo: Sequence[Item], store: Store, options: Options, observer: Observer) -> None:
         self.store, self.options, self.observer = store, options, observer
         self.queue, self.claimed_elsewhere = list(todo), list[Item]()
-        self.needs = {_where(item): needs(item.cell) for item in todo}
+        self.needs = {_id(item): needs(item.cell) for item in todo}
         self.summary = Summary()
-        self.next_look = 0.0
+        self.next_check = 0.0  # of cells that another run has claimed
         self.tried = set[tuple[str, str]]()  # cells whose worker was killed from outside
         self.slots: list[Slot] = []
         prepare(todo, store, options)
@@ -109,35 +111,35 @@ class _Run:
 
     def loop(self) -> Summary:
         for _ in range(self.backend.size(len(self.queue))):
-            self.slots.append(self._open())
+            self.slots.append(self._new_slot())
         while self.queue or self.claimed_elsewhere or any(slot.task for slot in self.slots):
             for slot in self.slots:
                 if slot.ready and slot.task is None:
                     self._assign(slot)
-            self._renew()
+            self._replace_spent_workers()
             self.backend.wait([slot.worker for slot in self.slots], TICK)
             for index, slot in enumerate(self.slots):
-                self._hear(slot)
-                if self._ended(slot):
-                    self.slots[index] = self._open(slot.stillborn)
+                self._read_messages(slot)
+                if self._end_if_over(slot):
+                    self.slots[index] = self._new_slot(slot.stillborn)
         return self.summary
 
-    def _open(self, stillborn: int = 0) -> Slot:
-        """A place with a new worker, of the kind that the next cell needs."""
+    def _new_slot(self, stillborn: int = 0) -> Slot:
+        """A slot with a new worker of the kind that the next cell needs."""
         waiting = [*self.queue, *self.claimed_elsewhere]
         plugins = bool(waiting) and self._needs(waiting[0]).plugins
         return Slot(self.backend.start(plugins), plugins, stillborn=stillborn)
 
-    def _renew(self) -> None:
-        """End the workers that are spent; new ones take their places while cells wait."""
+    def _replace_spent_workers(self) -> None:
+        """End the spent workers, and start new ones if cells wait."""
         for slot in [slot for slot in self.slots if slot.spent and slot.task is None]:
             slot.worker.kill()
             self.slots.remove(slot)
             if self.queue or self.claimed_elsewhere:
-                self.slots.append(self._open())
+                self.slots.append(self._new_slot())
 
     def _needs(self, item: Item) -> Needs:
-        return self.needs[_where(item)]
+        return self.needs[_id(item)]
 
     def stop(self) -> None:
         for slot in self.slots:
@@ -146,20 +148,20 @@ class _Run:
             slot.worker.kill()
         self.backend.close()
 
-    # -- choosing ----------------------------------------------------------------------------------------------------
+    # -- assignment --------------------------------------------------------------------------------------------------
 
     def _assign(self, slot: Slot) -> None:
-        """Give an idle worker the next cell that no one runs or has run; where it may have none, it is spent."""
-        if not self.queue and self.claimed_elsewhere and time.monotonic() >= self.next_look:
+        """Give an idle worker the next cell that no other run has claimed or run. If it may run none, it is spent."""
+        if not self.queue and self.claimed_elsewhere and time.monotonic() >= self.next_check:
             self.queue, self.claimed_elsewhere = self.claimed_elsewhere, []
-            self.next_look = time.monotonic() + ELSEWHERE
+            self.next_check = time.monotonic() + ELSEWHERE
         while self.queue and not slot.spent:
-            best = self._best(slot)
+            best = self._best_index(slot)
             if not slot.suits(self._needs(self.queue[best])):
                 slot.spent = True
                 return
             item = self.queue.pop(best)
-            claim = self._claimed(item)
+            claim = self._claim(item)
             if claim is None:
                 continue
             slot.task, slot.last_federation = Assignment(item, claim, now(), time.monotonic()), item.cell.federation_key
@@ -168,8 +170,8 @@ class _Run:
             self.observer.started(item)
             return
 
-    def _claimed(self, item: Item) -> FileLock | None:
-        """The claim of a cell that leaves the queue; None where another run has claimed or has run it."""
+    def _claim(self, item: Item) -> FileLock | None:
+        """Claim a cell that leaves the queue; None if another run has claimed or run it."""
         claim = self.store.claim(item.suite, item.cell.key)
         if claim is None:
             self.claimed_elsewhere.append(item)
@@ -181,18 +183,18 @@ class _Run:
             return None
         return claim
 
-    def _best(self, slot: Slot) -> int:
-        """Where in the queue the best cell for a worker is, of those that it may have if there are any: one whose data
-        it has, else one whose data no worker has."""
+    def _best_index(self, slot: Slot) -> int:
+        """The index in the queue of the best cell for a worker: of the cells that it may run, one whose federation it
+        has, else one whose federation no worker has, else the first. 0 if it may run none."""
         suited = [index for index, item in enumerate(self.queue) if slot.suits(self._needs(item))] or [0]
         keys = {index: self.queue[index].cell.federation_key for index in suited}
         others = {other.last_federation for other in self.slots}
         same = next((index for index, key in keys.items() if key == slot.last_federation), None)
         return next((index for index, key in keys.items() if key not in others), suited[0]) if same is None else same
 
-    # -- hearing -----------------------------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------------------------
 
-    def _hear(self, slot: Slot) -> None:
+    def _read_messages(self, slot: Slot) -> None:
         for word, *values in slot.worker.poll():
             if word == READY:
                 slot.stamp, about, _ = values
@@ -204,61 +206,61 @@ class _Run:
             elif slot.task is not None and word == DONE:
                 row, side_files, thread_left = values
                 slot.spent = thread_left or self._needs(slot.task.item).alone
-                self._finish(slot, *self._taken(slot, slot.task, row, side_files))
+                self._finish(slot, *self._checked(slot, slot.task, row, side_files))
 
-    def _taken(self, slot: Slot, task: Assignment, sent: Any, files: Any) -> tuple[Row, dict[str, bytes]]:
-        """The row and the side files that a worker sent. What is not of its cell makes a failed row: a worker runs code
-        from outside."""
+    def _checked(self, slot: Slot, task: Assignment, sent: Any, files: Any) -> tuple[Row, dict[str, bytes]]:
+        """The row and the side files that a worker sent, or a failed row if they are not of its cell: a worker may run
+        code from outside."""
         item = task.item
-        named = item.cell.row(item.suite, status="failed", started=task.started, **slot.stamp)
+        expected = item.cell.row(item.suite, status="failed", started=task.started, **slot.stamp)
         try:
             row = Row.model_validate(sent)
             content = {place: base64.b64decode(data) for place, data in files.items()}
-            strange = [name for name in NAMES if getattr(row, name) != getattr(named, name)]
-            strange += sorted(content.keys() - Parcel.places(item.suite, item.cell.key))
+            wrong = [name for name in NAMES if getattr(row, name) != getattr(expected, name)]
+            wrong += sorted(content.keys() - Parcel.places(item.suite, item.cell.key))
         except (ValueError, TypeError, AttributeError) as error:
-            strange = [f"of another form ({type(error).__name__})"]
-        if strange:
-            told = f"the worker sent what is not of its cell: {', '.join(strange):.300}"
-            return named.model_copy(update={"error": told}), {}
+            wrong = [f"of another form ({type(error).__name__})"]
+        if wrong:
+            problem = f"the worker sent what is not of its cell: {', '.join(wrong):.300}"
+            return expected.model_copy(update={"error": problem}), {}
         return row, content
 
-    def _ended(self, slot: Slot) -> bool:
-        """Whether a worker is dead, or had to be killed; its cell then has its row, or its other try."""
+    def _end_if_over(self, slot: Slot) -> bool:
+        """Whether a worker has ended or exceeded a limit; it is then killed, and its cell has a row or is queued."""
         ending = slot.worker.ended()
         if ending is None:
-            ending = self._overdue(slot)
+            ending = self._exceeded_limit(slot)
         else:
-            self._hear(slot)  # its last message may have come after the last look
+            self._read_messages(slot)  # there may be a last one
             self._check_start(slot, ending)
         if ending is None:
             return False
-        again = ending.outside and self._again(slot)
+        requeued = ending.outside and self._requeue(slot)
         slot.worker.kill()
-        if slot.task is not None and not again:
+        if slot.task is not None and not requeued:
             item, values = slot.task.item, {"status": ending.status, "error": ending.reason}
             row = item.cell.row(item.suite, **values, started=slot.task.started, **slot.stamp)
             self._finish(slot, row, {})
         return True
 
     def _check_start(self, slot: Slot, ending: Ending) -> None:
-        """UserError when workers cannot start: one did not by itself, or several were killed."""
+        """UserError if workers cannot start: one ended by an error, or several were killed, before they were ready."""
         if not slot.ready:
             slot.stillborn += 1
             if not ending.outside or slot.stillborn > STILLBORN:
                 raise UserError(f"a worker process cannot start: {ending.reason}")
 
-    def _again(self, slot: Slot) -> bool:
-        """Put the cell of a worker that was killed from outside back into the queue, once."""
-        if slot.task is None or _where(slot.task.item) in self.tried:
+    def _requeue(self, slot: Slot) -> bool:
+        """Put the cell of a worker that was killed from outside back into the queue, once. Return whether it was."""
+        if slot.task is None or _id(slot.task.item) in self.tried:
             return False
-        self.tried.add(_where(slot.task.item))
+        self.tried.add(_id(slot.task.item))
         self.store.unclaim(slot.task.claim)
         self.queue.insert(0, slot.task.item)
         return True
 
-    def _overdue(self, slot: Slot) -> Ending | None:
-        """How a worker ends that is to be killed, or None."""
+    def _exceeded_limit(self, slot: Slot) -> Ending | None:
+        """The ending of a worker that exceeded the limit of time or memory, or None."""
         task, timeout, limit = slot.task, self.options.timeout, self.options.memory_limit
         if task is None:
             return None
@@ -279,12 +281,12 @@ class _Run:
             self._record(task.item, row, elsewhere=False)
 
     def _record(self, item: Item, row: Row, *, elsewhere: bool) -> None:
-        self.summary.rows[_where(item)] = row
+        self.summary.rows[_id(item)] = row
         self.observer.finished(item, row, elsewhere=elsewhere)
 
 
 def keep_sites(plan: Plan, store: Store) -> None:
-    """Store the names of the clients of each dataset of the user's own that the plan has to run."""
+    """Store the client names of each of the user's own datasets in the plan."""
     datasets = {i.cell.dataset.name: i.cell.dataset for i in plan.todo if i.cell.dataset.name.startswith(OWN)}
     for name, choice in datasets.items():
         if names := words_of(name)[1]:
@@ -293,7 +295,8 @@ def keep_sites(plan: Plan, store: Store) -> None:
 
 
 def run_in_process(plan: Plan, store: Store, options: Options, observer: Observer | None = None) -> Summary:
-    """Run everything that a plan has to do. Raises what `run_plan` does, and UserError for another backend."""
+    """Run the cells of a plan that are to do, in this process. Raises the errors of `run_plan`, and UserError for
+    another backend."""
     if options.backend != "processes":
         raise UserError(f"in_process runs everything here, and backend is {options.backend!r}: leave one of them out")
     summary, observer, todo = Summary(), observer or Observer(), plan.todo
@@ -310,10 +313,10 @@ def run_in_process(plan: Plan, store: Store, options: Options, observer: Observe
             if claim is None:
                 continue  # another run has it
             observer.started(item)
-            parcel, tell = Parcel(), partial(observer.round, item)
+            parcel, on_round = Parcel(), partial(observer.round, item)
             try:
                 kept = options.embeddings, device, options.models
-                row = execute(item.cell, item.suite, parcel, federations, columns, tell, *kept)
+                row = execute(item.cell, item.suite, parcel, federations, columns, on_round, *kept)
                 with afterwards():
                     parcel.deliver(store)
                     store.append(row)

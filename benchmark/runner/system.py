@@ -1,4 +1,4 @@
-"""What the machine does for a run: memory, child processes, signals, how a worker ended, and which GPU computes."""
+"""Functions of the operating system for a run: memory, child processes, signals, how a worker ended, GPUs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 def reset_peak_memory() -> None:
-    """Let the peak begin anew; where that is impossible or forbidden it is that of the process's whole life."""
+    """Reset the peak of resident memory, if the system can do that and allows it."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_memory() -> float | None:
-    """Peak resident memory in MiB, since the last reset where the system can reset it."""
-    peak = _said("/proc/self/status", "VmHWM:")
+    """Peak resident memory in MiB, since the last successful reset or since the process started."""
+    peak = _proc_number("/proc/self/status", "VmHWM:")
     if peak is not None:
         return round(peak / 1024, 1)
     try:
@@ -44,12 +44,12 @@ def peak_memory() -> float | None:
 
 
 def oom_kills() -> int | None:
-    """How many processes the kernel has killed for lack of memory since boot; None where it does not say."""
-    return _said("/proc/vmstat", "oom_kill")
+    """The number of processes that the kernel has killed for lack of memory since boot; None if unknown."""
+    return _proc_number("/proc/vmstat", "oom_kill")
 
 
-def _said(file: str, name: str) -> int | None:
-    """The number next to a name in a file of Linux's /proc; None elsewhere."""
+def _proc_number(file: str, name: str) -> int | None:
+    """The number after a name in a file of Linux's /proc; None if there is none."""
     with suppress(OSError, ValueError):
         for line in Path(file).read_text().splitlines():
             if line.split()[:1] == [name]:
@@ -57,26 +57,26 @@ def _said(file: str, name: str) -> int | None:
     return None
 
 
-MARK = "FGLBENCH_WORKER"  # in the environment of a worker and of all that it starts
+MARK = "FGLBENCH_WORKER"  # environment variable of a worker and of all processes that it starts
 _SET_CHILD_SUBREAPER = 36  # option of prctl(2)
-_GRACE = 5.0  # seconds until a killed process is given up
+_GRACE = 5.0  # seconds to wait for a killed process
 
 
 def cpu_seconds() -> float:
-    """Of this process, all threads, and of its children that have been waited for."""
-    times = os.times()  # in ticks of 10 ms, of which the smallest cells take none: hence the finer clock for our own
+    """CPU seconds of this process, all threads, and of its children that have been waited for."""
+    times = os.times()  # in steps of 10 ms, more than the smallest cells take: process_time is finer
     return time.process_time() + times.children_user + times.children_system
 
 
 def adopt() -> None:
-    """Become the parent of descendants whose own has ended, where the system can do that (Linux)."""
+    """On Linux, become the parent of all descendants whose parent has ended."""
     if platform.system() == "Linux":
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 @contextmanager
 def ended_with() -> Iterator[None]:
-    """What the block starts ends with it: descendants of this process that were not there before."""
+    """At the end of the block, kill all descendants of this process that it has started."""
     before = {child.pid for child in _descendants()}
     try:
         yield
@@ -85,12 +85,12 @@ def ended_with() -> Iterator[None]:
 
 
 def end_descendants(pid: int | None = None) -> None:
-    """End all that a process (None: this one) has started."""
+    """Kill all descendants of a process (None: this one)."""
     end(_descendants(pid))
 
 
 def end_marked(mark: str) -> None:
-    """End all processes with a mark in their environment, with any parent."""
+    """Kill all processes with a mark in their environment, with any parent."""
     end([process for process in psutil.process_iter() if _mark_of(process) == mark])
 
 
@@ -114,14 +114,14 @@ def _mark_of(process: psutil.Process) -> str | None:
     return None
 
 
-# Ctrl-C, a terminal that is closed and Ctrl-\ reach all processes of a terminal.
+# Ctrl-C, a closed terminal and Ctrl-\ send signals to all processes of the terminal.
 OF_TERMINALS = [getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
 ENDING = [*OF_TERMINALS, signal.SIGTERM]
 
 
 @contextmanager
 def as_interrupts() -> Iterator[None]:
-    """What asks a run to end stops it as Ctrl-C does: workers end, what is finished is kept. nohup stays nohup."""
+    """Handle all signals in `ENDING` as Ctrl-C: workers end, finished rows are kept. Ignored signals stay ignored."""
     before = {number: signal.getsignal(number) for number in ENDING if number != signal.SIGINT}
     for number, handler in before.items():
         if handler != signal.SIG_IGN:
@@ -135,27 +135,27 @@ def as_interrupts() -> Iterator[None]:
 
 @contextmanager
 def afterwards() -> Iterator[None]:
-    """A signal that Python handles and that comes during the block is handled after it: a row is stored whole, and all
-    workers are ended, for any number of requests."""
-    if threading.current_thread() is not threading.main_thread():  # which alone handles signals
+    """Handle signals that arrive during the block after it, so that a row is stored completely and all workers are
+    ended. Several signals are handled as one."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread handles signals
         yield
         return
-    came: list[int] = []
+    received: list[int] = []
     before = {number: handler for number in ENDING if callable(handler := signal.getsignal(number))}
     for number in before:
-        signal.signal(number, lambda number, _: came.append(number))
+        signal.signal(number, lambda number, _: received.append(number))
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        if came:
-            signal.raise_signal(came[0])
+        if received:
+            signal.raise_signal(received[0])
 
 
 @contextmanager
 def deaf_children() -> Iterator[None]:
-    """A process that the block starts gets no signal of a terminal before it calls `ignore`."""
+    """Block the terminal's signals in processes that the block starts, until they call `ignore`."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -167,7 +167,7 @@ def deaf_children() -> Iterator[None]:
 
 
 def ignore() -> None:
-    """Leave signals of the terminal to the driver, as a process that was started with `deaf_children`."""
+    """Ignore the terminal's signals, which the driver handles. Called by a process started with `deaf_children`."""
     for number in OF_TERMINALS:
         signal.signal(number, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
@@ -177,7 +177,7 @@ def ignore() -> None:
 class Ending(NamedTuple):
     """How a worker ended: the status and error of its cell's row.
 
-    outside: it was killed, and by nothing that its cell did, as far as can be known. The cell has another try.
+    outside: it was killed from outside, as far as is known, so its cell is tried once more.
     """
 
     status: str
@@ -189,53 +189,55 @@ FORM = re.compile(r"auto|cpu|cuda(:(0|[1-9][0-9]{0,2}))?")
 
 
 def resolved(name: str, backend: str = "processes") -> str:
-    """What a user asks for as "cpu", "cuda" (all GPUs of this machine) or "cuda:N"; "auto" is CUDA where there is one.
+    """Resolve the option --device to "cpu", "cuda" (all GPUs of this machine) or "cuda:N". "auto" is CUDA if there is
+    a GPU.
 
-    On Ray the nodes have the GPUs, and which one a worker gets is Ray's to say: "auto" stays. UserError for another
-    word, and for a device that is not there.
+    On Ray, the GPUs are on the nodes and Ray assigns them, so "auto" and "cuda" are returned unchanged. UserError for
+    another word, and for a device that does not exist.
     """
     if not FORM.fullmatch(name):
-        raise _mistake(f"--device takes auto, cpu, cuda or cuda:N (as in cuda:0), not {name!r:.60}")
+        raise _user_error(f"--device takes auto, cpu, cuda or cuda:N (as in cuda:0), not {name!r:.60}")
     if backend == "ray":
         if ":" in name:
-            raise _mistake(f"on Ray each worker gets the GPU that Ray gives it: --device cuda, not {name}")
+            raise _user_error(f"on Ray each worker gets the GPU that Ray gives it: --device cuda, not {name}")
         return name
     if name == "cpu" or (name == "auto" and not count()):
         return "cpu"
-    _there(name)
+    _check_gpu(name)
     return "cuda" if name == "auto" else name
 
 
-def _there(name: str) -> None:
+def _check_gpu(name: str) -> None:
+    """UserError unless torch can use this GPU; for "cuda" and "auto", any GPU."""
     import torch
 
     gpus = count()
     if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
-        told = f"this torch ({torch.__version__}) is built without CUDA: install one with it (https://pytorch.org)"
-        raise _mistake(f"--device {name}: {told}, or take --device cpu")
+        fix = f"this torch ({torch.__version__}) is built without CUDA: install one with it (https://pytorch.org)"
+        raise _user_error(f"--device {name}: {fix}, or take --device cpu")
     if not gpus:
-        raise _mistake(f"--device {name}: torch sees no GPU here (`nvidia-smi` tells of the driver); take --device cpu")
+        raise _user_error(f"--device {name}: torch sees no GPU here (check `nvidia-smi`); take --device cpu")
     if ":" in name and int(name.partition(":")[2]) >= gpus:
-        there = ", ".join(f"cuda:{number}" for number in range(gpus))
-        raise _mistake(f"--device {name}: no such GPU, there is {there}")
+        existing = ", ".join(f"cuda:{number}" for number in range(gpus))
+        raise _user_error(f"--device {name}: no such GPU, there is {existing}")
 
 
 def count() -> int:
-    """How many GPUs torch can use on this machine."""
+    """The number of GPUs that torch can use on this machine."""
     import torch
 
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def devices(name: str) -> list[str]:
-    """The devices that workers of this machine compute on. name: as `resolved` says."""
+    """The devices for workers of this machine. name: a result of `resolved`."""
     return [f"cuda:{number}" for number in range(count())] if name == "cuda" else [name]
 
 
 def emptiest(choices: Sequence[str], taken: Iterable[str]) -> str:
-    """The device that fewest workers have, the first of several."""
-    having = Counter(taken)
-    return min(choices, key=lambda name: having[name])
+    """The device with the fewest workers, the first if several are equal. taken: the device of each worker."""
+    workers = Counter(taken)
+    return min(choices, key=lambda name: workers[name])
 
 
 def opened(name: str) -> torch.device:
@@ -249,12 +251,12 @@ def opened(name: str) -> torch.device:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).strip().splitlines()[0][:200]
-        raise _mistake(f"{name} cannot be used: {reason}") from None
+        raise _user_error(f"{name} cannot be used: {reason}") from None
     return device
 
 
 def reset_peak(device: torch.device) -> None:
-    """Reset the peak of a device's memory after freeing what is not needed."""
+    """Free unused memory of a GPU and reset its peak."""
     import torch
 
     if device.type == "cuda":
@@ -263,13 +265,13 @@ def reset_peak(device: torch.device) -> None:
 
 
 def peak(device: torch.device) -> float | None:
-    """Most MiB of a device's memory that tensors took since the last reset; None of the CPU."""
+    """Peak memory of tensors on a GPU in MiB since the last reset; None for the CPU."""
     import torch
 
     return round(torch.cuda.max_memory_allocated(device) / 2**20, 1) if device.type == "cuda" else None
 
 
-def _mistake(told: str) -> UserError:
-    from ...registry import UserError
+def _user_error(message: str) -> UserError:
+    from ...registry import UserError  # not needed by most callers of this module
 
-    return UserError(told)
+    return UserError(message)

@@ -1,4 +1,4 @@
-"""Keeping it: result rows on disk, who made them, and which of them count."""
+"""Store result rows on disk, with their provenance, and decide which of them count."""
 
 from .folder import Store, load_results
 

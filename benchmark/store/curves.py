@@ -5,7 +5,7 @@
     history.<curve>                    list<float>: one value per round; null where the value does not exist
     history.<curve>_per_round          list<int64>: what one round adds to a curve of whole numbers (bytes)
     per_client.<metric>                list<float>: one value per client
-    per_client.score_is                string: the metric that the clients' scores are equal to, which are then left out
+    per_client.score_is                string: the metric with the same values as per_client.score, which is left out
     label_counts                       list<list<int32>>: per client, the number of nodes (graphs) per class
 
 Values are exact: a column has 32 bits if all of its values are 32-bit floats, else 64. A null list means that the run
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 CURVE_BYTES = 64 * 2**20  # of one file, unpacked
 COUNTS, ROUND, SCORE = "label_counts", "history.round", "per_client.score"
 PARTS = ("history", "per_client")
-SUMMED = ("history.upload_bytes", "history.download_bytes")  # stored as what each round adds
+SUMMED = ("history.upload_bytes", "history.download_bytes")  # stored as the increase per round
 PER_ROUND, SCORE_IS = "_per_round", "per_client.score_is"
-PER_RUN = 1024  # bytes of a run besides its values: its key and its lengths
-PLAIN = re.compile(r"\w{1,40}", re.ASCII)  # the name of a curve that may be a column
+PER_RUN = 1024  # bytes of the key and lengths of a run
+PLAIN = re.compile(r"\w{1,40}", re.ASCII)  # curve names that can be columns
 LEVEL = 19  # of zstd
 Stored = dict[str, Any]
 
 
 class Ragged(NamedTuple):
-    """One column of all runs. values: (all values,). bounds: (runs + 1,), where the values of each run begin. there:
-    (runs,), whether the run has the column. gaps: whether some values do not exist (NaN)."""
+    """One column of all runs. values: (values,) of all runs. bounds: (runs + 1,), the start of each run in values.
+    there: (runs,), whether the run has the column. gaps: whether a value is missing (NaN)."""
 
     values: NDArray[Any]
     bounds: NDArray[np.int64]
@@ -49,47 +49,48 @@ class Ragged(NamedTuple):
 
     @classmethod
     def of(cls, values: NDArray[Any], lengths: NDArray[np.int64]) -> Ragged:
-        """A column of values, one run after the other. lengths: (runs,); -1 for a run without the column."""
+        """A column of values, run after run. lengths: (runs,); -1 for a run without the column."""
         bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.maximum(lengths, 0))])
         return cls(values, bounds, lengths >= 0, bool(np.isnan(values).any()))
 
     def part(self, run: int) -> NDArray[Any]:
-        """The values of a run, NaN for one that does not exist."""
+        """The values of a run; NaN for a missing value."""
         return self.values[self.bounds[run] : self.bounds[run + 1]]
 
     def of_run(self, run: int) -> list[Any]:
-        """The values of a run as they were given, None for one that does not exist."""
+        """The values of a run; None for a missing value."""
         values: list[Any] = self.part(run).tolist()
         return [None if value != value else value for value in values] if self.gaps else values
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """(runs,) how many values each has; -1 for a run without the column."""
+        """(runs,) number of values per run; -1 for a run without the column."""
         return np.where(self.there, np.diff(self.bounds), -1)
 
     @property
     def numbers(self) -> NDArray[np.int64]:
-        """(all values,) the number of each within its run, from 1."""
+        """(values,) the number of each value in its run, from 1."""
         starts = np.repeat(self.bounds[:-1], np.diff(self.bounds))
         return np.arange(1, len(self.values) + 1) - starts
 
     def reduced(self, by: np.ufunc, values: NDArray[Any], nothing: float) -> NDArray[np.float64]:
-        """(runs,) a ufunc over each run's part of values, which are (all values,); nothing: the result of no values."""
+        """(runs,) reduce the part of each run by a ufunc. values: (values,). nothing: the result for a run without
+        values."""
         results, some = np.full(len(self.there), nothing), np.diff(self.bounds) > 0
         if some.any():
             results[some] = by.reduceat(values, self.bounds[:-1][some])
         return results
 
     def any(self, odd: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """(runs,) whether one of a run's values is odd. odd: (all values,)."""
+        """(runs,) whether `odd` is true for any value of the run. odd: (values,)."""
         return self.reduced(np.logical_or, odd, 0.0) > 0
 
 
 class CurveTable:
     """The curves of many runs, by their keys.
 
-    columns: "history.score", "per_client.val", ..., "label_counts" (the counts of a run one client after the other).
-    classes: (runs,) how many counts each client of a run has.
+    columns: "history.score", "per_client.val", ..., "label_counts" (of a run: client after client). classes: (runs,)
+    number of label counts per client.
     """
 
     def __init__(self, keys: list[str], columns: dict[str, Ragged], classes: NDArray[np.int64]) -> None:
@@ -98,8 +99,8 @@ class CurveTable:
 
     @classmethod
     def of(cls, runs: Mapping[str, Stored]) -> CurveTable:
-        """The table of runs as `SideFiles.write_history` was given them, in the order of their keys. Anything but lists
-        of numbers raises an error of Python or NumPy, or is changed by `stored`."""
+        """The table of runs in the form of `SideFiles.write_history`, sorted by key. Values other than lists of numbers
+        raise an error of Python or NumPy, or `stored` returns something else."""
         keys = sorted(runs)
         flat = {key: dict(_flat(runs[key])) for key in keys}
         names = dict.fromkeys(name for run in flat.values() for name in run)
@@ -113,11 +114,11 @@ class CurveTable:
 
     @property
     def size(self) -> int:
-        """The bytes of all values."""
+        """Bytes of all values."""
         return sum(column.values.nbytes for column in self.columns.values())
 
     def stored(self, key: str) -> Stored:
-        """A run as it was given. KeyError for a key that is not here."""
+        """A run in the form of `SideFiles.write_history`. KeyError for an unknown key."""
         run, parts = self.place[key], Stored()
         for name, column in self.columns.items():
             if column.there[run]:
@@ -129,7 +130,7 @@ class CurveTable:
         return parts
 
     def counts(self, run: int) -> NDArray[np.int64]:
-        """(clients, classes) the label counts of a run that has some; nothing where these are of several lengths."""
+        """(clients, classes) label counts of a run that has some; (0, 1) if clients differ in the number of classes."""
         counts, width = self.columns[COUNTS].part(run), int(self.classes[run])
         return counts.reshape(-1, width) if width > 0 and not len(counts) % width else np.zeros((0, 1), np.int64)
 
@@ -142,14 +143,14 @@ def _flat(stored: Stored) -> Iterable[tuple[str, list[Any]]]:
 
 
 def _values(name: str, lists: Iterable[list[Any]]) -> NDArray[Any]:
-    """One array of whole numbers where all are, else of real ones."""
-    every = list(chain.from_iterable(lists))
-    whole = name == COUNTS or set(map(type, every)) == {int}
-    return np.array(every, dtype=np.int64) if whole else np.array(every, dtype=np.float64)  # None: NaN
+    """One array: int64 if all values are whole numbers, else float64 with NaN for None."""
+    values = list(chain.from_iterable(lists))
+    whole = name == COUNTS or set(map(type, values)) == {int}
+    return np.array(values, dtype=np.int64 if whole else np.float64)
 
 
 def room(runs: Iterable[Stored]) -> int:
-    """The bytes that runs take in memory, or some more."""
+    """An upper bound of the bytes of runs in memory."""
     return sum(PER_RUN + 8 * sum(len(values) for _, values in _flat(stored)) for stored in runs)
 
 
@@ -157,7 +158,7 @@ def room(runs: Iterable[Stored]) -> int:
 
 
 def packed(table: CurveTable) -> bytes:
-    """The content of a file with these runs; the same runs give the same bytes with the same pyarrow."""
+    """The bytes of a Parquet file with these runs; the same runs give the same bytes with the same pyarrow."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -196,7 +197,7 @@ def packed(table: CurveTable) -> bytes:
 
 
 def _same_scores(table: CurveTable) -> list[str | None]:
-    """Per run, the metric whose values per client are those of the score; None without one."""
+    """Per run: the metric with the same values per client as the score, or None."""
     score = table.columns.get(SCORE)
     others = [name for name in ("global_on_local", "personal_on_local") if f"per_client.{name}" in table.columns]
     same: list[str | None] = [None] * len(table.keys)
@@ -209,13 +210,13 @@ def _same_scores(table: CurveTable) -> list[str | None]:
 
 
 def _without(column: Ragged, runs: NDArray[np.bool_]) -> Ragged:
-    """A column that some runs do not have."""
+    """The column without the values of some runs. runs: (runs,)."""
     lengths = np.where(runs, -1, column.lengths)
     return Ragged.of(column.values[~np.repeat(runs, np.diff(column.bounds))], lengths)
 
 
 def _steps(column: Ragged) -> NDArray[np.int64]:
-    """(all values,) by how much each value is above the one before it in its run, the first above 0."""
+    """(values,) the increase of each value over the previous value of its run, of the first over 0."""
     before = np.concatenate([np.zeros(1, np.int64), column.values[:-1]])
     before[column.numbers == 1] = 0
     steps: NDArray[np.int64] = column.values - before
@@ -241,7 +242,7 @@ def _list(column: Ragged) -> pa.Array:
 
 
 def _nested(column: Ragged, classes: NDArray[np.int64]) -> pa.Array:
-    """Label counts as lists of lists. Runs whose clients have several lengths are not to be packed."""
+    """Label counts as lists of lists. The clients of a run must have the same number of classes."""
     import pyarrow as pa
 
     clients = np.diff(column.bounds) // np.maximum(classes, 1)
@@ -258,12 +259,12 @@ def _offset(bounds: NDArray[np.int64], there: NDArray[np.bool_], values: pa.Arra
 
 
 def read_curves(path: Path) -> CurveTable:
-    """The runs of a file. OSError where it cannot be read, ValueError (one line) where it is damaged."""
+    """Read the runs of a file. OSError if it cannot be read, ValueError (one line) if it is damaged."""
     return parse(path.read_bytes())
 
 
 def parse(content: bytes) -> CurveTable:
-    """The runs of a file's content. ValueError (one line) where it is damaged or larger than any such file."""
+    """Parse the bytes of a file. ValueError (one line) if it is damaged or too large."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -314,7 +315,7 @@ def _ragged(array: pa.Array) -> Ragged:
 
 
 def _lengths(array: pa.Array) -> NDArray[np.int64]:
-    """(lists,) how long each list is; -1 for null."""
+    """(lists,) the length of each list; -1 for null."""
     lengths: NDArray[np.int64] = array.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     return lengths
 
@@ -335,7 +336,7 @@ def _unnested(array: pa.Array) -> tuple[Ragged, NDArray[np.int64]]:
 
 
 def _restored(columns: dict[str, Ragged], same: list[str | None]) -> Ragged:
-    """The clients' scores, with those that were left out because another metric has the same."""
+    """The scores per client, including those that were left out because another metric has the same values."""
     if SCORE not in columns:
         raise ValueError(f"{SCORE_IS} without {SCORE}")
     score = columns[SCORE]

@@ -1,20 +1,20 @@
-"""Where results live: one CSV file per method, one line per run, appended so that no crash can lose a finished row.
+"""The results folder: one CSV file per method, one line per run. Rows are appended: a crash loses no finished row.
 
     results/<suite>/<method>.csv                the rows (schema.Row)
-    results/<suite>/<method>.csv.damaged        bytes of lines that a crash or a power cut left unreadable
-    results/<suite>/history/<key>.json.gz       per-round curves and per-client figures of a row
-    results/<suite>/curves/<method>.parquet     the same of many rows, in columns (curves, packing); more of them in
+    results/<suite>/<method>.csv.damaged        lines that a crash or a power cut left unreadable
+    results/<suite>/history/<key>.json.gz       curves per round and values per client of a row
+    results/<suite>/curves/<method>.parquet     the same of many rows, in columns (curves, packing); further files are
                                                 <method>@2.parquet and so on
-    results/<suite>/embeddings/<key>.npz        embeddings of its best round, where they were asked for
-    results/<suite>/models/<key>.safetensors    the models of its best round, where they were asked for
-    results/submissions/<method>.yaml           what a submission says of itself
+    results/<suite>/embeddings/<key>.npz        embeddings of the best round, if requested
+    results/<suite>/models/<key>.safetensors    models of the best round, if requested
+    results/submissions/<method>.yaml           the description of a submission
     results/verified.csv                        rows that the maintainers ran again (verified.Verified)
-    results/sites.json                          names of the clients of own data, by the data's fingerprint
-    results/environments/<hash>.json            the machine and package versions that rows refer to
-    results/.logs/<key>.txt                     the traceback behind a failed row (not for version control)
+    results/sites.json                          names of the clients of own data, by the fingerprint of the data
+    results/environments/<hash>.json            machine and package versions that rows refer to
+    results/.logs/<key>.txt                     the traceback of a failed row (not for version control)
 
-Rows are never edited or deleted. When a key occurs more than once in a file, the later row supersedes the
-earlier ones (`latest`); a rerun is therefore an append like any other.
+Rows are never edited or deleted. If a key occurs more than once in a file, the last row counts (`latest`), so a rerun
+is an append too.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
 
 
 class LostFolder(UserError):
-    """What a run has stored is no longer there. Not for anything typed, so the exit code is that of failed cells."""
+    """Stored rows were removed during the run. The exit code is that of failed cells, because no argument is wrong."""
 
     code = 1
 
 
 class Store(SideFiles):
-    """The results folder at `root`. Every method raises UserError (one line) when the folder cannot serve."""
+    """The results folder at `root`. Every method raises UserError (one line) if the folder cannot be used."""
 
     def __init__(self, root: str | os.PathLike[str], *, columns: bool = True) -> None:
         super().__init__(root, columns=columns)
-        self._found: tuple[int, int] | None = None  # which folder `prepare` found there
+        self._prepared: tuple[int, int] | None = None  # identity of the folder at `prepare`
 
     def existing(self) -> Store:
-        """Itself; UserError where there is no folder."""
+        """The store itself; UserError if there is no folder."""
         if not self.root.is_dir():
             raise UserError(f"no results folder at {str(self.root)!r}; run `fglbench run` first or give --results DIR")
         return self
@@ -71,7 +71,7 @@ class Store(SideFiles):
         return sorted({path.parent.name for path in self.files()})
 
     def files(self, suite: str | None = None) -> list[Path]:
-        """The files of rows of one suite, or of all. UserError if one is a folder."""
+        """The row files of one suite, or of all. UserError if one is a folder."""
         folders = [self.root / suite] if suite else self.root.glob("*/")
         paths = sorted(path for folder in folders for path in folder.glob("*.csv"))
         paths = [path for path in paths if path.exists() and is_rows(f"{path.parent.name}/{path.name}")]
@@ -83,10 +83,10 @@ class Store(SideFiles):
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def prepare(self, suites: Iterable[str]) -> None:
-        """Make the folders, prove that they can be written, and move damaged lines aside: before anything runs."""
+        """Before runs: make the folders, check that they can be written, and move damaged lines aside."""
         with clear_errors(self.root):
             (self.root / LOCKS).mkdir(parents=True, exist_ok=True)
-            self._found = _which(self.root)
+            self._prepared = _identity(self.root)
             files.sweep(self.root)
             _sweep_logs(self.root / LOGS)
             for suite in sorted(set(suites)):
@@ -102,7 +102,7 @@ class Store(SideFiles):
                         row_file.repair(path)
 
     def append(self, row: Row) -> None:
-        """Add one row and force it to disk. Safe with other processes appending to the same file."""
+        """Add one row and force it to disk. Other processes may append to the same file."""
         path = self.file(row.suite, row.method)
         self.check_there()
         with clear_errors(self.root):
@@ -111,17 +111,17 @@ class Store(SideFiles):
                 row_file.append(path, row)
 
     def check_there(self, rows: Iterable[Row] = ()) -> None:
-        """LostFolder unless the folder is the one that was prepared, and these rows are in it."""
-        if self._found is not None and self._found != _which(self.root):
+        """Raise LostFolder unless the folder is the one that was prepared, and has these rows."""
+        if self._prepared is not None and self._prepared != _identity(self.root):
             raise LostFolder(f"the results folder {str(self.root)!r} was removed or replaced while it was in use")
         wanted = {(row.suite, row.key) for row in rows}
-        kept = {(row.suite, row.key) for suite in {suite for suite, _ in wanted} for row in self.rows(suite)}
-        if lost := len(wanted - kept):
-            told = f"{lost} of {len(wanted)} rows of this run are no longer under {str(self.root)!r}"
-            raise LostFolder(f"{told}: files there were removed or replaced; the same command runs them again")
+        found = {(row.suite, row.key) for suite in {suite for suite, _ in wanted} for row in self.rows(suite)}
+        if lost := len(wanted - found):
+            problem = f"{lost} of {len(wanted)} rows of this run are no longer under {str(self.root)!r}"
+            raise LostFolder(f"{problem}: files there were removed or replaced; the same command runs them again")
 
     def claim(self, suite: str, key: str) -> FileLock | None:
-        """The right to run a cell, or None while another process has it. Freed by `unclaim` or by our end."""
+        """Lock a cell to run it; None if another process has it. `unclaim` or the end of the process frees it."""
         with clear_errors(self.root), suppress(Timeout):
             lock = self._lock(f"{safe_name(suite)}.{key}", blocking=False)
             lock.acquire()
@@ -129,11 +129,11 @@ class Store(SideFiles):
         return None
 
     def unclaim(self, lock: FileLock) -> None:
-        Path(lock.lock_file).unlink(missing_ok=True)  # while it is held: who opened it meanwhile sees an unlinked file
+        Path(lock.lock_file).unlink(missing_ok=True)  # before the release: a process that waits for it sees the removal
         lock.release()
 
     def locked(self, path: Path) -> FileLock:
-        """The right to change a file of a suite, with a wait for it."""
+        """The lock to change a file of a suite; entering it waits for other processes."""
         return self._lock(f"{safe_name(path.parent.name)}.{path.name}.lock")
 
     def _lock(self, name: str, *, blocking: bool = True) -> FileLock:
@@ -143,42 +143,42 @@ class Store(SideFiles):
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def rows(self, suite: str | None = None, *, latest_only: bool = False) -> list[Row]:
-        """All rows of one suite, or of all, file by file. Damaged and misplaced ones are left out with a warning."""
+        """All rows of one suite, or of all, file by file. Damaged and misplaced rows are left out with a warning."""
         return self._rows(Row, suite, latest_only)
 
     def standing(self, suite: str) -> list[Standing]:
-        """The rows of a suite that count, in brief: in a third of the time."""
+        """The current rows of a suite with fewer columns, in a third of the time."""
         return self._rows(Standing, suite, True)
 
     def _rows(self, model: type[AnyRow], suite: str | None, latest_only: bool) -> list[AnyRow]:
-        every: list[AnyRow] = []
+        found: list[AnyRow] = []
         for path in self.files(suite):
-            rows = _of_file(path, row_file.read_as(model, path))
-            every += latest(rows).values() if latest_only else rows
-        return every
+            rows = _placed(path, row_file.read_as(model, path))
+            found += latest(rows).values() if latest_only else rows
+        return found
 
     def find(self, suite: str, method: str, key: str) -> Row | None:
-        """The current row of a cell, read afresh from disk; None when there is none."""
+        """The current row of a cell, read from disk; None if there is none."""
         path = self.file(suite, method)
-        return latest(_of_file(path, row_file.read(path, only=key))).get(key) if path.exists() else None
+        return latest(_placed(path, row_file.read(path, only=key))).get(key) if path.exists() else None
 
     def verdicts(self) -> list[verified.Verified]:
-        """On rows that the maintainers ran again, oldest first."""
+        """The verdicts on rows that the maintainers ran again, oldest first."""
         return verified.read(self.root)
 
 
 def latest(rows: Iterable[AnyRow]) -> dict[str, AnyRow]:
-    """The row that counts for each key: the last one, in file order."""
+    """The current row of each key: the last one in file order."""
     return {row.key: row for row in rows}
 
 
 def load_results(
     results: str | os.PathLike[str] | None = None, suite: str | None = None, *, expand: bool = False
 ) -> pd.DataFrame:
-    """The rows that count, as a data frame with the columns of `schema.Row` (None where a metric does not exist).
+    """The current rows as a data frame with the columns of `schema.Row` (None for a missing value).
 
-    results: a folder; by default `runs` where runs have left rows there, else `results`.
-    expand: every setting is a column, as `training.lr` or `method.mu`, in the place of the JSON texts that hold them.
+    results: a folder; by default `runs` if it has rows, else `results`. expand: replace the columns of JSON by one
+    column per setting, as `training.lr` or `method.mu`. UserError if there is no folder.
     """
     import pandas as pd
 
@@ -188,18 +188,18 @@ def load_results(
     return expanded(frame) if expand else frame
 
 
-def _of_file(path: Path, rows: list[AnyRow]) -> list[AnyRow]:
-    """The rows of a file that belong in it; a warning for others, as of a folder that was copied to another name."""
+def _placed(path: Path, rows: list[AnyRow]) -> list[AnyRow]:
+    """The rows that belong in this file; a warning for others, for example after a folder was copied."""
     expected = f"{path.parent.name}/{path.name}"
-    strange = {place(row) for row in {(row.suite, row.method): row for row in rows}.values()} - {expected}
-    if strange:
-        told = f"rows that belong in {min(strange)} do not count here"
-        warnings.warn(f"{path}: {told}; move the file back", stacklevel=5)
-    return [row for row in rows if place(row) == expected] if strange else rows
+    misplaced = {place(row) for row in {(row.suite, row.method): row for row in rows}.values()} - {expected}
+    if misplaced:
+        problem = f"rows that belong in {min(misplaced)} do not count here"
+        warnings.warn(f"{path}: {problem}; move the file back", stacklevel=5)
+    return [row for row in rows if place(row) == expected] if misplaced else rows
 
 
-def _which(folder: Path) -> tuple[int, int] | None:
-    """What tells a folder from another in its place; None where there is none."""
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Device and inode of a folder; None if there is none."""
     try:
         status = folder.stat()
     except OSError:
@@ -208,7 +208,7 @@ def _which(folder: Path) -> tuple[int, int] | None:
 
 
 def _sweep_logs(folder: Path) -> None:
-    """Remove the logs of workers whose run was killed, before it removed them."""
+    """Remove the logs of workers whose run was killed."""
     for path in folder.glob("worker-*-*.txt"):
         run = path.name.split("-")[1]
         if run.isdecimal() and not psutil.pid_exists(int(run)):
@@ -216,11 +216,10 @@ def _sweep_logs(folder: Path) -> None:
 
 
 def expanded(frame: pd.DataFrame) -> pd.DataFrame:
-    """With `training.lr` and the like, at the end, in the place of the columns that hold JSON.
+    """Replace the columns of JSON by one column per setting, at the end: `method.mu`, `dataset.features`.
 
-    A setting is named after the column without "_params": `method.mu`, `dataset.features`. It is missing where a row
-    has none. Of clients with different backbones a setting is the list of theirs. A text that is no mapping stays, in
-    a column of its old name.
+    The name is that of the JSON column without "_params". The value is missing if a row has none. For clients with
+    different backbones it is a list. A text that is no JSON object stays, under the name of its column.
     """
     import pandas as pd
 
@@ -228,8 +227,7 @@ def expanded(frame: pd.DataFrame) -> pd.DataFrame:
     parts = [frame.drop(columns=json_columns)]
     for name in json_columns:
         known = {text: _settings(name, text) for text in frame[name].unique()}
-        settings = pd.DataFrame([known[text] for text in frame[name]], index=frame.index)
-        parts.append(settings)
+        parts.append(pd.DataFrame([known[text] for text in frame[name]], index=frame.index))
     wide: pd.DataFrame = pd.concat(parts, axis=1)
     return wide
 

@@ -1,7 +1,7 @@
-"""Verdicts on files: what a command found for them, kept in the user's cache under the hash of all that it read.
+"""Verdicts of a command on files, stored in the user's cache under the hash of everything that it read.
 
 A verdict counts only for the same names and bytes, the same source of this package and the same versions of the
-libraries. None is kept in a results folder, whose files may come from anyone.
+libraries. Verdicts are not stored in results folders, whose files may come from any source.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .schema import parse
 
 OWN = ("benchmark", "datasets", "methods", "report", "tasks")  # the folders of the package
 LIBRARIES = [*PACKAGES, "pandas", "pyarrow", "matplotlib", "jinja2", "tabulate", "markdown-it-py"]
-KEPT = 2000  # verdicts; of more, the oldest are removed
+KEPT = 2000  # verdicts; the oldest are removed
 METHODS = f"{__name__.split('.')[0]}.methods"
 
 
 class Verdicts:
-    """The verdicts of one command. A process that has imported the methods may know names of plug-ins, which are in no
-    hash: it judges everything anew."""
+    """The verdicts of one command. If the process has imported the methods, no verdict is stored: plug-ins may be
+    registered, which are not in the hash."""
 
     def __init__(self) -> None:
         self._folder = None if METHODS in sys.modules else cache_dir() / "verdicts"
@@ -39,10 +39,10 @@ class Verdicts:
         judge: Callable[[], dict[str, Any]],
         made: Callable[[], Iterable[Path]] = tuple,
     ) -> dict[str, Any]:
-        """What `judge` found for these files: as it is remembered, or by calling it.
+        """The result of `judge` for these files, stored or new.
 
-        about: what else it depends on. made: the files that `judge` writes. What is remembered counts only while they
-        are as it left them.
+        about: everything else that it depends on. made: the files that `judge` writes; a stored verdict counts only if
+        they are unchanged.
         """
         if self._folder is None:
             return judge()
@@ -55,7 +55,7 @@ class Verdicts:
             if known.get("made") == _digest(made(), about):
                 return dict(known["found"])
         verdict = judge()
-        if _digest(files, about) == digest:  # else a file was changed meanwhile
+        if _digest(files, about) == digest:  # no file has changed meanwhile
             with suppress(OSError):
                 write_atomically(path, json.dumps({"made": _digest(made(), about), "found": verdict}).encode())
                 self._forget(self._folder)
@@ -69,7 +69,7 @@ class Verdicts:
 
 
 def _digest(files: Iterable[Path], about: object) -> str | None:
-    """The hash of files, of what is said besides and of the code; None where a file cannot be read."""
+    """The hash of files, `about` and the code; None if a file cannot be read."""
     try:
         content = [(str(path), hashlib.sha256(path.read_bytes()).hexdigest()) for path in files]
     except OSError:
@@ -79,7 +79,7 @@ def _digest(files: Iterable[Path], about: object) -> str | None:
 
 @cache
 def _code() -> str:
-    """The hash of the package's own files and of the versions of Python and the libraries."""
+    """The hash of the files of the package and of the versions of Python and the libraries."""
     versions = repr((sys.version, [(name, installed(name)) for name in LIBRARIES]))
     digest = hashlib.sha256(versions.encode())
     for path in sorted(_own_files()):

@@ -1,7 +1,7 @@
-"""Curves of finished rows, moved from a file each into files of columns for each method of a suite.
+"""Move the curves of finished rows from single files into files of columns, one or more per method of a suite.
 
-A method has one such file, and another once it holds PART_BYTES: version control keeps each state of a file, and one to
-which all is added would be kept as often as there were new rows.
+A method gets another file when one has PART_BYTES. Version control stores each state of a file, so one growing file
+would be stored again with every new row.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .places import rows_stem
 from .provenance import canonical
 from .side_files import clear_errors, unpacked
 
-PART_BYTES = 12 * 2**20  # of the runs in a file to which others are added, in memory; below 2 MB on disk
-HEADS = 2**16  # bytes of a file of columns besides its runs
+PART_BYTES = 12 * 2**20  # of the runs of a file in memory; below 2 MB on disk. A fuller file gets no more runs
+HEADS = 2**16  # bytes of a file of columns without its runs
 
 
 class Packed(NamedTuple):
-    """What `pack` did. moved: runs whose curves are in columns now. left: those that keep a file of their own."""
+    """The result of `pack`. moved: number of runs whose curves are in columns now. left: of those in single files."""
 
     moved: int
     left: int
@@ -36,17 +36,17 @@ class Packed(NamedTuple):
 def pack(store: Store, suite: str) -> Packed:
     """Move the curves of a suite's current rows into its files of columns.
 
-    A run's own file is removed once the file of columns is on disk and gives the same back. Curves that cannot be read,
-    do not fit into columns, are more than one file may hold or belong to a cell that is running keep their file. Raises
-    UserError for a folder that cannot be written, and for a file of columns that is damaged.
+    The single file of a run is removed when the file of columns is on disk and has the same content. Curves stay in
+    their file if they cannot be read, do not fit into columns, are too large, or belong to a running cell. UserError if
+    the folder cannot be written, or if a file of columns is damaged.
     """
     moved = left = 0
     for rows in store.files(suite):
-        standing = latest(row_file.read(rows)).values()
-        loose = [row.key for row in standing if store.history_file(suite, row.key).is_file()]
+        current = latest(row_file.read(rows)).values()
+        loose = [row.key for row in current if store.history_file(suite, row.key).is_file()]
         claims = {key: lock for key in loose if (lock := store.claim(suite, key))}
         try:
-            done = _take_in(store, suite, rows.stem, list(claims)) if claims else 0
+            done = _pack_claimed(store, suite, rows.stem, list(claims)) if claims else 0
         finally:
             for lock in claims.values():
                 store.unclaim(lock)
@@ -54,8 +54,8 @@ def pack(store: Store, suite: str) -> Packed:
     return Packed(moved, left)
 
 
-def _take_in(store: Store, suite: str, stem: str, keys: Sequence[str]) -> int:
-    """Move runs of a method, whose cells are claimed; how many were moved."""
+def _pack_claimed(store: Store, suite: str, stem: str, keys: Sequence[str]) -> int:
+    """Move runs of a method whose cells are claimed. Return the number of moved runs."""
     loose = {}
     for key in keys:
         with suppress(OSError, EOFError, ValueError, zlib.error):  # a damaged file stays where it is
@@ -68,32 +68,32 @@ def _take_in(store: Store, suite: str, stem: str, keys: Sequence[str]) -> int:
 
 
 def add_runs(store: Store, suite: str, stem: str, runs: Mapping[str, Stored]) -> list[str]:
-    """Write runs of a method into its files of columns; the keys of those that are on disk now.
+    """Write runs of a method into its files of columns. Return the keys of the runs that are on disk now.
 
-    A run whose cell has an earlier one takes the place of that, the others go into the last file and, where that is
-    full, into new ones. What does not fit into columns is left out. UserError for a file that is damaged.
+    A run replaces an earlier run of its cell. Other runs are added to the last file, or to new files when it is full.
+    Runs that do not fit into columns are left out. UserError for a damaged file.
     """
     columns = store.columns(suite)
     for name, reason in columns.damaged.items():
         if rows_stem(name) == stem:
             raise _damaged(store.columns_file(suite, stem).with_stem(name), reason)
-    held = {key: name for key, name in columns.holder.items() if rows_stem(name) == stem}
-    done, waiting = list[str](), {key: run for key, run in runs.items() if key not in held}
+    file_of = {key: name for key, name in columns.holder.items() if rows_stem(name) == stem}
+    done, waiting = list[str](), {key: run for key, run in runs.items() if key not in file_of}
     for part in count(1):
         path = store.columns_file(suite, stem, part)
         last = not store.columns_file(suite, stem, part + 1).exists()
-        earlier = {key: run for key, run in runs.items() if held.get(key) == path.stem}
-        moved, over = _add(store, path, earlier | (waiting if last else {}))
+        replacing = {key: run for key, run in runs.items() if file_of.get(key) == path.stem}
+        moved, rest = _add(store, path, replacing | (waiting if last else {}))
         done += moved
         if last:
-            waiting = {key: runs[key] for key in over}
+            waiting = {key: runs[key] for key in rest}
             if not waiting:
                 break
     return done
 
 
 def _add(store: Store, path: Path, new: Mapping[str, Stored]) -> tuple[list[str], Sequence[str]]:
-    """Add runs to a file of columns: (keys of those that are on disk now, keys of those for which it is full)."""
+    """Add runs to a file of columns. Return (keys that are on disk now, keys for which there was no space)."""
     if not new:
         return [], []
     with clear_errors(store.root), store.locked(path):
@@ -104,13 +104,13 @@ def _add(store: Store, path: Path, new: Mapping[str, Stored]) -> tuple[list[str]
         runs = {key: before.stored(key) for key in before.keys} if before else {}
         kinds = {name: str(column.values.dtype.kind) for name, column in before.columns.items()} if before else {}
         size, moved, keys = curves.room(runs.values()), list[str](), list(new)
-        over: Sequence[str] = []
+        rest: Sequence[str] = []
         for place, key in enumerate(keys):
             if not _fits(new[key], kinds):
                 continue
             room = curves.room([new[key]])
             if size + room > PART_BYTES and runs and key not in runs:
-                over = keys[place:]
+                rest = keys[place:]
                 break
             if size + room <= curves.CURVE_BYTES - HEADS:
                 size += room
@@ -120,9 +120,9 @@ def _add(store: Store, path: Path, new: Mapping[str, Stored]) -> tuple[list[str]
             content = curves.packed(CurveTable.of(runs))
             made = curves.parse(content)
             if lost := [key for key, stored in runs.items() if canonical(made.stored(key)) != canonical(stored)]:
-                raise UserError(f"{path}: the curves of {lost[0]} do not come back as they went in; nothing was moved")
+                raise UserError(f"{path}: the curves of {lost[0]} would change in this file; nothing was moved")
             files.write_atomically(path, content)
-    return moved, over
+    return moved, rest
 
 
 def _damaged(path: Path, reason: str) -> UserError:
@@ -130,15 +130,15 @@ def _damaged(path: Path, reason: str) -> UserError:
 
 
 def _fits(stored: Stored, kinds: dict[str, str]) -> bool:
-    """Whether a run comes back from columns as it went in, beside others whose columns are of these kinds, to which it
-    adds its own."""
+    """Whether a run is unchanged in columns together with others whose columns have these kinds of values. If so, the
+    kinds of its columns are added to `kinds`."""
     try:
         if not all(PLAIN.fullmatch(name) for part in PARTS for name in stored.get(part, {})):
             return False
         made = CurveTable.of({"": stored})
         if canonical(made.stored("")) != canonical(stored):
             return False
-    except (AttributeError, IndexError, TypeError, ValueError, OverflowError):  # it is no curves
+    except (AttributeError, IndexError, TypeError, ValueError, OverflowError):  # these are no curves
         return False
     own_kinds = {name: str(column.values.dtype.kind) for name, column in made.columns.items()}
     if any(kinds.get(name, kind) != kind for name, kind in own_kinds.items()):

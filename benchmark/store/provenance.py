@@ -1,9 +1,9 @@
-"""Who made a row, with what: revisions, source hashes, git state, packages, machine. And whether the packages can work.
+"""The provenance of rows: revisions, source hashes, git state, packages, machine. Also a check of the packages.
 
-Each method has a `revision`, raised by hand when its numbers change (tests/test_golden.py fails if it is not), and the
-`method_version` of a row is the revision it was made with. For a method from outside the package it also has the hash
-of the source ("1+0a1b2c3d4e5f"), because no test here checks its numbers. Rows from before 0.2.0 have a hash of the
-method's source instead; revisions.csv gives the revision for each of these hashes.
+Each method has a `revision`, which is raised by hand when its numbers change (tests/test_golden.py fails if it is not).
+The `method_version` of a row is the revision of its method at that time. For a method from outside the package it also
+has the hash of the source ("1+0a1b2c3d4e5f"), because no test checks its numbers. Rows from before 0.2.0 have a hash of
+the method's source instead; revisions.csv gives the revision for each of these hashes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ...registry import UserError
 from .schema import Row, Standing
 
 ROOT = Path(__file__).resolve().parents[2]
-CODE = ("registry.py", "datasets", "benchmark", "methods")  # of the package: what decides a row's figures
+CODE = ("registry.py", "datasets", "benchmark", "methods")  # the source on which the values of a row depend
 PACKAGES = "fglbench torch dgl numpy scipy scikit-learn scikit-network networkx ogb pydantic".split()  # noqa: SIM905
 
 
@@ -48,10 +48,10 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 
 @functools.cache
 def git_state() -> tuple[str, bool | None]:
-    """(commit, dirty) of the checkout that the package is run from; ("", None) when it is installed elsewhere.
+    """(commit, dirty) of the checkout of the package; ("", None) if the package is not run from a checkout.
 
-    Rows under results/ do not make a checkout dirty, nor do settings that `fglbench tune` has just chosen, which a row
-    has in full; every other change and every new file does.
+    A checkout is dirty with any change or new file, except in results/ and in the tuned settings, which rows contain in
+    full.
     """
     if Path(_git("rev-parse", "--show-toplevel") or os.devnull) != ROOT:
         return "", None
@@ -62,7 +62,7 @@ def git_state() -> tuple[str, bool | None]:
 
 @functools.cache
 def code_version() -> str:
-    """First 12 hex digits of the sha256 of the package's own source: what ran, also where there is no checkout."""
+    """First 12 hex digits of the sha256 of the source of the package; it is also known without a checkout."""
     digest = hashlib.sha256()
     for top in CODE:
         for path in sorted((ROOT / top).rglob("*.py")) if (ROOT / top).is_dir() else [ROOT / top]:
@@ -76,10 +76,10 @@ def _text(path: Path) -> bytes:
 
 @functools.cache
 def origin(cls: type) -> str:
-    """Where a class from outside the package comes from, as canonical JSON; "" for one of the package's own.
+    """The origin of a class from outside the package, as canonical JSON; "" for a class of the package.
 
-    distribution and version of the installed package, if it is one; commit and dirty flag of the repository around its
-    file, if there is one; source: sha256 (12 hex) of its file, or of its whole package.
+    distribution, version: of an installed package. commit, dirty: of the repository with its file. source: sha256 (12
+    hex) of its file, or of its package.
     """
     top = cls.__module__.split(".")[0]
     if top == __name__.split(".")[0]:
@@ -89,7 +89,7 @@ def origin(cls: type) -> str:
         about |= {"distribution": name, "version": installed(name)}
     file, folder = source_of(cls)
     if file is None:
-        return canonical(about)  # typed into a prompt
+        return canonical(about)  # defined in an interactive session
     if commit := _git("rev-parse", "--verify", "-q", "HEAD", folder=file.parent):
         about |= {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--", ".", folder=file.parent))}
     files = sorted(folder.rglob("*.py")) if folder else [file]
@@ -98,7 +98,7 @@ def origin(cls: type) -> str:
 
 
 def source_of(cls: type) -> tuple[Path | None, Path | None]:
-    """The file that defines a class and the folder of its package; None for what there is not."""
+    """The file that defines a class, and the folder of its package; None if there is none."""
     if cls in SOURCES:
         return SOURCES[cls]
     try:
@@ -110,11 +110,11 @@ def source_of(cls: type) -> tuple[Path | None, Path | None]:
     return file, Path(str(getattr(package, "__file__", ""))).parent if whole else None
 
 
-SOURCES: dict[type, tuple[Path | None, Path | None]] = {}  # of classes that stand for those of another process
+SOURCES: dict[type, tuple[Path | None, Path | None]] = {}  # of classes that replace those of another process
 
 
 def git_output(*arguments: str, folder: Path) -> bytes | None:
-    """What a git command in a folder prints; None where it fails or there is no git."""
+    """The output of a git command in a folder; None if it fails or git is missing."""
     command = ["git", "-C", str(folder), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, timeout=120)
@@ -129,10 +129,7 @@ def _git(*arguments: str, folder: Path = ROOT) -> str | None:
 
 
 def environment(threads: int, device: str = "cpu") -> tuple[str, dict[str, Any]]:
-    """(hash, description) of the machine and the packages, of the GPU that computes and of what is preloaded, if any.
-
-    No host or user name is in it.
-    """
+    """(hash, description) of machine, packages, GPU in use and preloaded libraries, without host or user names."""
     import psutil
     import torch
 
@@ -141,7 +138,7 @@ def environment(threads: int, device: str = "cpu") -> tuple[str, dict[str, Any]]
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
         "cpu": _cpu(),
-        "instructions": torch.backends.cpu.get_cpu_capability(),  # one name may stand for processors that sum otherwise
+        "instructions": torch.backends.cpu.get_cpu_capability(),  # sums differ between these, also for one CPU name
         "cores": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30),
         "threads": threads,
@@ -153,13 +150,13 @@ def environment(threads: int, device: str = "cpu") -> tuple[str, dict[str, Any]]
 
 
 def _preloaded() -> dict[str, str]:
-    """The libraries that the loader puts before all others, without their folders: such may choose other kernels."""
+    """The file names of libraries in LD_PRELOAD, which may change the kernels."""
     names = sorted(Path(path).name for path in re.split("[: ]+", os.environ.get("LD_PRELOAD", "")) if path)
-    return {"preloaded": ", ".join(names)[:200]} if names else {}  # no more is taken of a description
+    return {"preloaded": ", ".join(names)[:200]} if names else {}  # a description has at most 200 characters
 
 
 def _gpu(device: str) -> dict[str, Any]:
-    """What is known of a GPU and of what drives it."""
+    """Name, memory (GiB), CUDA version and driver of a GPU."""
     import torch
 
     about = torch.cuda.get_device_properties(torch.device(device))
@@ -171,10 +168,10 @@ def _gpu(device: str) -> dict[str, Any]:
     }
 
 
-def _driver(told: Path) -> str | None:
-    """The version of NVIDIA's driver, which Linux tells in a file; None where it does not."""
+def _driver(path: Path) -> str | None:
+    """The version of NVIDIA's driver from the file of Linux; None if it is unknown."""
     try:
-        version = re.search(r"\d+\.\d+(\.\d+)?", told.read_text().split("\n")[0])
+        version = re.search(r"\d+\.\d+(\.\d+)?", path.read_text().split("\n")[0])
     except OSError:
         return None
     return version.group() if version else None
@@ -189,7 +186,7 @@ def _cpu() -> str:
 
 
 def installed(package: str) -> str | None:
-    """The version of a library; None where it is missing."""
+    """The version of a library; None if it is missing."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -197,7 +194,7 @@ def installed(package: str) -> str | None:
 
 
 def check_packages() -> None:
-    """Raise UserError (one line) when this combination of Python, torch and DGL cannot work."""
+    """Raise UserError (one line) if this combination of Python, torch and DGL cannot work."""
     python, torch, dgl = platform.python_version(), installed("torch"), installed("dgl")
     here = f"Python {python}, torch {torch or 'missing'}, DGL {dgl or 'missing'}"
     fix = f"use {PYTHONS} with {NEEDS}; `make run` sets this up"
@@ -214,7 +211,7 @@ def check_packages() -> None:
 
 
 def stamped(threads: int, submitter: str, device: str = "cpu") -> tuple[dict[str, Any], dict[str, Any]]:
-    """(columns, description): of rows that this process makes, and of the machine that `environment` is the hash of."""
+    """(columns, description): the provenance columns of rows that this process makes; machine and packages."""
     digest, about = environment(threads, device)
     sha, dirty = git_state()
     made = {"device": device, "environment": digest, "git_sha": sha, "git_dirty": dirty, "code": code_version()}
@@ -229,26 +226,23 @@ HASH = 12  # characters of the hash in rows written before 0.2.0
 
 
 def method_version(cls: type[Method]) -> str:
-    """Return the version that a row made with this class has now."""
+    """Return the `method_version` of new rows of this class."""
     about = origin(cls)
     source = json.loads(about).get("source") if about else None
     return f"{cls.revision}+{source}" if source else str(cls.revision)
 
 
 def current_version(method: str, version: str, commit: str) -> str:
-    """Return the version of a row as rows are written today: a known hash as its revision, all others as they are.
+    """Return the version of a row in the current form: the revision of a known hash; other versions unchanged.
 
-    commit: the row's `git_sha`; one early hash belongs to two revisions.
+    commit: `git_sha` of the row, because one early hash belongs to two revisions.
     """
     known = _table()
     return known.get((method, version, commit)) or known.get((method, version, "")) or version
 
 
 def outdated(row: Row | Standing, now: str) -> bool:
-    """Whether a row was made with an earlier revision of its method, or with an unknown one.
-
-    now: the version that a row of the method has now (`method_version`).
-    """
+    """Whether a row was made with an earlier or unknown revision of its method. now: `method_version` of the method."""
     then = current_version(row.method, row.method_version, row.git_sha)
     if "+" in now or "+" in then:
         return now != then

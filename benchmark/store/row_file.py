@@ -1,4 +1,4 @@
-"""One CSV file of result rows: a header line, then one line per row, appended and read safely after crashes."""
+"""One CSV file of result rows: a header line, then one line per row. Appending and reading are safe after crashes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _values = attrgetter(*COLUMNS)
 
 
 def append(path: Path, row: Row) -> None:
-    """Add one row, after repairing what a crash left behind, and force it to disk. Call with the file's lock held."""
+    """Repair the file if needed, add one row and force it to disk. The caller must have the lock of the file."""
     if path.exists() and path.stat().st_size:
         repair(path)
     if not path.exists() or not path.stat().st_size:
@@ -39,12 +39,12 @@ def header() -> bytes:
 
 
 def line(row: Row) -> bytes:
-    """A row as written in a file, with the line break at its end."""
+    """The line of a row, with the line break."""
     return record(_values(row))
 
 
 def record(values: Iterable[Any]) -> bytes:
-    """A CSV line of values: None is an empty field; a line break in a value becomes a blank."""
+    """A CSV line of values: None becomes an empty field, and a line break in a text becomes a space."""
     text = _record(values := list(values))
     if BREAKS.search(text, 0, len(text) - 1):
         text = _record([BREAKS.sub(" ", value) if isinstance(value, str) else value for value in values])
@@ -53,12 +53,12 @@ def record(values: Iterable[Any]) -> bytes:
 
 def _record(values: list[Any]) -> str:
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerow(values)  # which writes None as nothing, others as `str` does
+    csv.writer(buffer, lineterminator="\n").writerow(values)
     return buffer.getvalue()
 
 
 def fields_of(line: bytes) -> list[str] | None:
-    """The fields of a complete line; None for a line that a crash cut or a power cut filled with zeros."""
+    """The fields of a line; None for a damaged line: cut by a crash, or filled with zeros by a power cut."""
     if not line.endswith(b"\n") or b"\0" in line:
         return None
     try:
@@ -68,18 +68,18 @@ def fields_of(line: bytes) -> list[str] | None:
 
 
 def split(path: Path) -> Iterator[tuple[int, bytes, list[str] | None]]:
-    """(line number, bytes, fields or None if damaged) of every line below the header.
+    """Yield (line number, bytes, fields or None if damaged) of every line below the header.
 
-    Raises UserError for another header, and for a line that another version of fglbench wrote.
+    Raises UserError for another header, and for a line of another version of fglbench.
     """
     content = path.read_bytes()
     lines = content.splitlines(keepends=True)
-    every = _fields_of_all(content, len(lines))
+    fields_by_line = _fields_of_all(content, len(lines))
     for number, line in enumerate(lines, start=1):
         if number == 1 and line.endswith(b"\n"):
             _check_header(path, line)
             continue
-        fields = None if number == 1 else every[number - 1] if every else fields_of(line)
+        fields = None if number == 1 else fields_by_line[number - 1] if fields_by_line else fields_of(line)
         if fields is not None and len(fields) != len(COLUMNS):
             _check_version(path, number, fields)
             fields = None
@@ -87,14 +87,14 @@ def split(path: Path) -> Iterator[tuple[int, bytes, list[str] | None]]:
 
 
 def _fields_of_all(content: bytes, lines: int) -> list[list[str]] | None:
-    """The fields of every line, in a third of the time of `fields_of`; None where a line may be damaged."""
+    """The fields of every line, in a third of the time of `fields_of`; None if a line may be damaged."""
     if b"\0" in content or b"\r" in content or not content.endswith(b"\n"):
         return None
     try:
         rows = list(csv.reader(content.decode().split("\n")[:-1], strict=True))
     except (UnicodeDecodeError, csv.Error):
         return None
-    return rows if len(rows) == lines else None  # fewer: an open quotation mark joined lines
+    return rows if len(rows) == lines else None  # fewer rows: an open quotation mark joined lines
 
 
 def _check_header(path: Path, first: bytes) -> None:
@@ -109,7 +109,7 @@ def _check_header(path: Path, first: bytes) -> None:
 
 
 def _check_version(path: Path, number: int, fields: list[str]) -> None:
-    """UserError for a line that is not damaged: an older version has fewer columns, a newer version more."""
+    """Raise UserError for a line of another version: an older one has fewer columns, a newer one more."""
     version = int(fields[0]) if fields and re.fullmatch("[0-9]{1,4}", fields[0]) else SCHEMA_VERSION
     if version < SCHEMA_VERSION and len(fields) < len(COLUMNS):
         raise UserError(f"{path}:{number}: written in result schema {version}; {OTHER}")
@@ -122,15 +122,15 @@ def _newer(version: object) -> str:
 
 
 def read(path: Path, only: str | None = None) -> list[Row]:
-    """The rows of a file in order (of one key: `only`). Damaged lines are left out with a warning.
+    """The rows of a file in order. only: of this key. Damaged lines are left out with a warning.
 
-    Raises UserError for another header or schema version, or a value that its column does not admit.
+    Raises UserError for another header or schema version, and for an invalid value.
     """
     return read_as(Row, path, only)
 
 
 def read_as(model: type[AnyRow], path: Path, only: str | None = None) -> list[AnyRow]:
-    """`read` of the columns that `model` has."""
+    """`read` with the columns of `model`."""
     rows, damaged = list[AnyRow](), []
     for number, _, fields in split(path):
         if fields is None:
@@ -144,7 +144,7 @@ def read_as(model: type[AnyRow], path: Path, only: str | None = None) -> list[An
 
 
 def parse(path: Path, number: int, fields: list[str]) -> Row:
-    """The row of a line's fields. UserError as of `read`."""
+    """The row of the fields of a line. UserError as for `read`."""
     return _parse(Row, path, number, fields)
 
 
@@ -166,12 +166,12 @@ def _parse(model: type[AnyRow], path: Path, number: int, fields: list[str]) -> A
 
 @cache
 def _places(model: type[BaseModel]) -> list[tuple[int, str]]:
-    """(place in a line, name) of the columns that a model has."""
+    """(place in a line, name) of the columns of a model."""
     return [(at, name) for at, name in enumerate(COLUMNS) if name in model.model_fields]
 
 
 def repair(path: Path) -> None:
-    """Move damaged lines to `<file>.damaged`, with a warning. Call with the file's lock held."""
+    """Move damaged lines to `<file>.damaged`, with a warning. The caller must have the lock of the file."""
     damaged = [line for _, line, fields in split(path) if fields is None]
     if not damaged:
         return

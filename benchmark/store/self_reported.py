@@ -1,6 +1,6 @@
-"""Rows that others report: they lie in `submissions/METHOD` of a results folder, are listed and never rank.
+"""Rows that others report. They are in `submissions/METHOD` of a results folder, and are listed but never ranked.
 
-The rows that rank are those of the results folder itself, which its maintainers run (`fglbench adopt METHOD`).
+Only the rows of the results folder itself are ranked; its maintainers run them (`fglbench adopt METHOD`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class SelfReported:
-    """The self-reported rows of one experiment, all seeds. row: one of them. ours: the score of our own runs of the
-    same seeds, None without them. theirs: the score of the reported rows of these seeds (without ours: of all)."""
+    """The self-reported rows of one experiment. row: one of them. seeds: reported seeds with a score. ours: mean score
+    of our runs of the same seeds (their number: our_seeds), or None. theirs: mean reported score of these seeds; of all
+    seeds if we have no runs. Scores are fractions."""
 
     row: Row
     seeds: int
@@ -33,7 +34,7 @@ class SelfReported:
 
     @property
     def difference(self) -> float | None:
-        """The reported score minus ours; None unless both exist."""
+        """Reported minus ours; None unless both exist."""
         return None if self.theirs is None or self.ours is None else self.theirs - self.ours
 
 
@@ -43,14 +44,14 @@ def submission_stores(results: Path) -> list[Store]:
 
 
 def self_reported(results: Path) -> list[SelfReported]:
-    """All self-reported experiments, by suite, dataset and method. Nothing of them is in `Store(results).rows()`."""
+    """All self-reported experiments, by suite, dataset and method. `Store(results).rows()` does not have their rows."""
     ours = {(row.suite, row.key): row for row in Store(results).rows(latest_only=True)}
     groups: dict[tuple[object, ...], list[Row]] = {}
     for store in submission_stores(results):
         try:
             rows = store.rows(latest_only=True)
         except UserError:
-            continue  # damaged: `fglbench validate` says where
+            continue  # damaged: `fglbench validate` shows the line
         for row in rows:
             groups.setdefault(tuple(getattr(row, name) for name in SETTINGS), []).append(row)
     entries = []

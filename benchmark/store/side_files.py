@@ -1,4 +1,4 @@
-"""Side files of a results folder: curves, embeddings, machines, logs. Each file is written whole."""
+"""Side files of a results folder: curves, embeddings, machines, logs. Each file is written atomically."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from .curves import CurveTable
     from .folder import Store
 
-HISTORY_BYTES, EMBEDDINGS_BYTES = 8 * 2**20, 32 * 2**20  # unpacked; a side file may come from anyone
-SUITE_BYTES = 512 * 2**20  # of all files of columns of a suite
+HISTORY_BYTES, EMBEDDINGS_BYTES = 8 * 2**20, 32 * 2**20  # limits of the unpacked size, for files of any source
+SUITE_BYTES = 512 * 2**20  # limit of all files of columns of a suite
 SITES = "sites.json"
-OWN = ".json.gz"  # of a file with one run's curves, behind its key
+OWN = ".json.gz"  # suffix of the file with the curves of one run
 
 
 class SideFiles:
-    """The side files of the results folder at `root`. What writes raises UserError when the folder cannot serve.
+    """The side files of the results folder at `root`. Methods that write raise UserError if the folder cannot be used.
 
-    columns: whether there may be files of columns; in what was submitted there are none.
+    columns: whether files of columns are read; submissions have none.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, columns: bool = True) -> None:
         self.root = Path(root)
         self._may_have_columns = columns
-        self._columns: dict[str, tuple[int, Columns]] = {}  # by suite, with the time of its folder
+        self._columns: dict[str, tuple[int, Columns]] = {}  # suite -> modification time of the folder, content
 
     # -- places ------------------------------------------------------------------------------------------------------
 
@@ -47,7 +47,7 @@ class SideFiles:
         return self.root.joinpath(suite, "history", f"{key}{OWN}")
 
     def columns_file(self, suite: str, stem: str, part: int = 1) -> Path:
-        """The curves of many rows of a method, whose file of rows has this stem; part: of several, from 1."""
+        """A file with the curves of many rows of a method. stem: of its row file. part: of several files, from 1."""
         return self.root / suite / COLUMNS / column_file(stem, part)
 
     def embeddings_file(self, suite: str, key: str) -> Path:
@@ -65,13 +65,13 @@ class SideFiles:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def write_history(self, suite: str, key: str, history: dict[str, Any]) -> None:
-        """Store a run's curves next to its row; the bytes depend on the content only."""
+        """Store the curves of a run; the bytes depend on the content only."""
         self.put(
             self.history_file(suite, key), gzip.compress(json.dumps(history, separators=(",", ":")).encode(), mtime=0)
         )
 
     def write_embeddings(self, suite: str, key: str, arrays: dict[str, np.ndarray]) -> None:
-        """Store named arrays (no objects among them) next to a row; the bytes depend on the content only."""
+        """Store named arrays (without objects); the bytes depend on the content only."""
         import numpy as np
 
         buffer, members = io.BytesIO(), dict[str, Any](arrays)
@@ -83,14 +83,14 @@ class SideFiles:
             self.put(self.environment_file(digest), environment_text(environment))
 
     def write_sites(self, fingerprint: str, names: Sequence[str]) -> None:
-        """Keep the names of the clients of a user's own data, by the fingerprint of the data."""
+        """Store the names of the clients of a user's own data, by the fingerprint of the data."""
         known = self.sites()
         if known.get(fingerprint) != list(names):
             text = json.dumps(known | {fingerprint: list(names)}, indent=1, ensure_ascii=False, sort_keys=True)
             self.put(self.root / SITES, f"{text}\n".encode())
 
     def write_log(self, key: str, text: str) -> None:
-        """Keep what a row's one line leaves out (a traceback), beside the results but out of version control."""
+        """Store a text that is too long for a row (a traceback); it is not for version control."""
         self.put(self.log_file(key), text.encode())
 
     def put(self, path: Path, data: bytes) -> None:
@@ -100,7 +100,7 @@ class SideFiles:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def sites(self) -> dict[str, list[str]]:
-        """What `write_sites` stored; empty where there is nothing or it cannot be read."""
+        """The names of clients by fingerprint; empty if there is no file, or if it cannot be read."""
         try:
             content = json.loads((self.root / SITES).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -110,10 +110,11 @@ class SideFiles:
         return {str(key): [str(name) for name in names] for key, names in content.items()}
 
     def history(self, suite: str, key: str) -> dict[str, Any] | None:
-        """What `write_history` stored, or None. Raises OSError, EOFError, zlib.error or ValueError for a file that is
-        damaged, larger than any run's, or no JSON.
+        """The curves of a run, or None. A single file takes precedence over a file of columns, which may have an
+        earlier run of the cell.
 
-        A run's own file takes precedence over one of columns, which may have an earlier run of the cell."""
+        Raises OSError, EOFError, zlib.error or ValueError for a file that is damaged, too large, or no JSON.
+        """
         path = self.history_file(suite, key)
         if path.exists():
             stored: dict[str, Any] = unpacked(path.read_bytes())
@@ -126,14 +127,14 @@ class SideFiles:
         return None
 
     def loose(self, suite: str) -> set[str]:
-        """The keys of a suite's rows whose curves are in a file of their own, and no link."""
+        """The keys of the runs of a suite with a single file that is no link."""
         with suppress(OSError), os.scandir(self.root / suite / "history") as entries:
             plain = (entry.name for entry in entries if entry.is_file(follow_symlinks=False))
             return {name.removesuffix(OWN) for name in plain if name.endswith(OWN)}
         return set()
 
     def columns(self, suite: str) -> Columns:
-        """The files of columns of a suite. They are kept until one of them changes."""
+        """The files of columns of a suite, cached until one of them changes."""
         if not self._may_have_columns:
             return Columns({}, {}, {})
         folder = self.root / suite / COLUMNS
@@ -147,15 +148,15 @@ class SideFiles:
         return known[1]
 
     def environment(self, digest: str) -> dict[str, Any] | None:
-        """The machine and packages that a row refers to, or None when there is no sound description."""
+        """The machine and packages of a row; None without a valid description."""
         try:
             return parse(self.environment_file(digest).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
 
     def embeddings(self, suite: str, key: str) -> dict[str, np.ndarray] | None:
-        """The arrays stored beside a row, or None. Nothing in the file is ever executed; ValueError if it is too large
-        or holds anything but arrays, zipfile.BadZipFile if it is no archive."""
+        """The embeddings of a run, or None. Nothing in the file is executed. ValueError if it is too large or has
+        content other than arrays, zipfile.BadZipFile if it is no archive."""
         import numpy as np
 
         path = self.embeddings_file(suite, key)
@@ -169,8 +170,8 @@ class SideFiles:
 
 
 class Columns(NamedTuple):
-    """The files of columns of a suite, by their stems. holder: which of them has a key. damaged: why others cannot be
-    read."""
+    """The files of columns of a suite. files: by stem. holder: key of a run -> stem of its file. damaged: stem of an
+    unreadable file -> reason."""
 
     files: dict[str, CurveTable]
     holder: dict[str, str]
@@ -184,7 +185,7 @@ def _columns(folder: Path) -> Columns:
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
             if path.is_symlink() or path.stat().st_size > curves.CURVE_BYTES:
-                raise ValueError("a link, or larger than any such file")
+                raise ValueError("a link, or too large")
             table = curves.read_curves(path)
             left -= table.size
             if left < 0:
@@ -197,7 +198,7 @@ def _columns(folder: Path) -> Columns:
 
 
 def unpacked(data: bytes) -> Any:
-    """The content of a packed file of curves. Raises as `SideFiles.history`."""
+    """The content of a single file of curves. Raises as `SideFiles.history`."""
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
         text = stream.read(HISTORY_BYTES + 1)
     if len(text) > HISTORY_BYTES:
@@ -209,25 +210,25 @@ def unpacked(data: bytes) -> Any:
 
 
 def environment_text(environment: dict[str, Any]) -> bytes:
-    """The one form of a machine's description."""
+    """The file content of a machine's description."""
     return (json.dumps(environment, indent=2, sort_keys=True) + "\n").encode()
 
 
 @contextmanager
 def clear_errors(root: Path) -> Iterator[None]:
-    """Turn what the operating system says about the folder into one line."""
+    """Turn errors of the operating system into a UserError of one line."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            told = f"no space left for results in {str(root)!r}; every finished row is kept"
-            raise UserError(f"{told}: free some space and run the same command again") from None
+            problem = f"no space left for results in {str(root)!r}; every finished row is kept"
+            raise UserError(f"{problem}: free some space and run the same command again") from None
         place, reason = error.filename or root, error.strerror or error
         raise UserError(f"cannot write results to {str(place)!r}: {reason}; use --results DIR") from None
 
 
 class Parcel(SideFiles):
-    """Side files that are kept in memory: `contents`, bytes by their place in a results folder."""
+    """Side files in memory. contents: path in a results folder -> bytes."""
 
     def __init__(self, contents: dict[str, bytes] | None = None) -> None:
         super().__init__("")
@@ -235,13 +236,13 @@ class Parcel(SideFiles):
 
     @classmethod
     def places(cls, suite: str, key: str) -> set[str]:
-        """Where a run may have put something."""
+        """The paths of the side files that a run may have."""
         made = cls()
         of_run = (made.history_file, made.embeddings_file, made.model_file)
         return {made.log_file(key).as_posix(), *(place(suite, key).as_posix() for place in of_run)}
 
     def deliver(self, store: Store) -> None:
-        """Write all of it to where it belongs in a results folder that is still the one that was prepared."""
+        """Write all contents to a results folder. LostFolder if it is not the one that was prepared."""
         store.check_there()
         for place, data in self.contents.items():
             store.put(store.root / place, data)

@@ -1,6 +1,6 @@
-"""`results/verified.csv`: which rows the maintainers ran again, and whether the results were the same.
+"""`results/verified.csv`: the rows that the maintainers ran again, and whether the results were the same.
 
-Only maintainers write it (`fglbench verify --record`); a submission that touches it is refused.
+Only maintainers write it (`fglbench verify --record`); a submission that changes it is refused.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ FILE = "verified.csv"
 
 
 class Verified(BaseModel):
-    """One row run again. Field order is column order."""
+    """One row that was run again. The order of fields is the order of columns."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     suite: str
     key: str
     method: str
-    method_version: str = Field(description="of the row; it must be that of the code that ran it again")
-    score: float = Field(ge=0, le=1, description="the row's score")
-    ours: float | None = Field(None, ge=0, le=1, description="the score when run again; empty if it gave none")
+    method_version: str = Field(description="of the row, and of the code that ran it again")
+    score: float = Field(ge=0, le=1, description="the score of the row")
+    ours: float | None = Field(None, ge=0, le=1, description="the score of the repetition; empty if it has none")
     bar: float = Field(ge=0, description="the largest difference that passes")
     verdict: Literal["passed", "failed"]
     date: str = Field(description="UTC, ISO 8601, seconds")
@@ -38,7 +38,7 @@ class Verified(BaseModel):
     by: str = Field(description="who ran it again")
 
     def concerns(self, score: float) -> bool:
-        """Whether this is about a row of its key with that score, and not about one that has been superseded."""
+        """Whether the verdict is about the row with this score, and not about a superseded row of the same key."""
         return abs(self.score - score) < 1e-12
 
 
@@ -46,7 +46,7 @@ COLUMNS = list(Verified.model_fields)
 
 
 def read(results: Path) -> list[Verified]:
-    """The verdicts of a results folder, oldest first. UserError (file:line) for a line that is none."""
+    """The verdicts of a results folder, oldest first. UserError (file:line) for an invalid line."""
     path = results / FILE
     if not path.is_file():
         return []
@@ -70,7 +70,7 @@ def read(results: Path) -> list[Verified]:
 
 
 def add(results: Path, new: Iterable[Verified]) -> None:
-    """Append verdicts. UserError as `read`, and for a folder that cannot be written."""
+    """Append verdicts. UserError as for `read`, and if the folder cannot be written."""
     lines = [record(COLUMNS), *(record(each.model_dump().values()) for each in [*read(results), *new])]
     try:
         write_atomically(results / FILE, b"".join(lines))

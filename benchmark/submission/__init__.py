@@ -1,11 +1,11 @@
-"""Submissions: a method's rows with their metadata, as a small results folder. What they hold is never imported or run.
+"""Submissions: rows of a method with metadata, as a small results folder. Their content is never imported or run.
 
-listing    files by kind within limits; findings
-read       rows line by line, each checked by itself
-curves     a row and its side file
-base       a folder and its earlier state
-submit     packing, metadata, filing
+listing    files by kind, within limits; findings
+read       rows, line by line, with the checks of a single row
+curves     compare a row with its side file
+base       compare a folder with an earlier state
+submit     pack, check the metadata, file
 validate   all checks of a folder
-summary    the same suite by suite; what was checked before is not read again
-verify     running a sample again
+summary    all checks suite by suite; checked suites are cached
+verify     run a sample again
 """

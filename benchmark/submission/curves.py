@@ -1,4 +1,4 @@
-"""Check the side file of a row against the row: form, values at the best and the last round, means over clients."""
+"""Compare a row with its side file: form, values at the best and the last round, means over clients."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .read import LARGE, Line
 
 PARTS = ("history", "per_client", "label_counts")
 CURVES = [*dict.fromkeys(rule.curve for rule in METRICS.values() if rule.curve)]  # every run has them
-ROUNDING = 1e-6  # of float32, in a mean over clients
+ROUNDING = 1e-6  # tolerance of a mean over clients of float32 values
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error)
 
 
 def problems(folder: Folder, line: Line) -> Iterator[str]:
-    """Everything that is wrong with the curves of a row with status ok, which has some."""
+    """The problems of the curves of a row with status ok."""
     row = line.row
     try:
         stored = folder.stored(row.suite, row.key)
@@ -37,46 +37,46 @@ def problems(folder: Folder, line: Line) -> Iterator[str]:
 
 
 def malformed(stored: Any, row: Row) -> str:
-    """Why a side file does not have the form of curves; empty if it has."""
+    """Why a side file does not have the form of curves; empty if it does."""
     if not isinstance(stored, dict) or not isinstance(stored.get("history"), dict) or set(stored) - set(PARTS):
         return f"is not made of {', '.join(PARTS)}"
     history, clients, counts = stored["history"], stored.get("per_client", {}), stored.get("label_counts", [])
     if not isinstance(clients, dict) or not isinstance(counts, list):
-        return "holds something else than lists of numbers"
+        return "has content other than lists of numbers"
     if not all(map(_numbers, (*history.values(), *clients.values(), *counts))):
-        return "holds something else than lists of numbers"
+        return "has content other than lists of numbers"
     if set(CURVES) - set(history) or any(len(values) != row.rounds for values in history.values()):
-        return f"has not one value of {', '.join(CURVES)} for each of {row.rounds} rounds"
+        return f"does not have one value of {', '.join(CURVES)} for each of {row.rounds} rounds"
     most = bound(row.score_metric)
     scores = [value for name in ("score", "val") for value in history[name] if value is not None]
     if scores and not 0 <= min(scores) <= max(scores) <= most:
-        return f"score or val leaves [0, {most:g}]"
+        return f"score or val is outside [0, {most:g}]"
     return ""
 
 
 def _numbers(values: Any) -> bool:
-    """Whether this is a list of None and numbers (no bool, no NaN) of a sane size."""
+    """Whether this is a list of None and numbers (no bool, no NaN) between -LARGE and LARGE."""
     if not isinstance(values, list) or not set(map(type, values)) <= {int, float, type(None)}:
         return False
     some = [value for value in values if value is not None]
-    return not some or (-LARGE < min(some) <= max(some) < LARGE and (total := sum(some)) == total)  # of NaN it is not
+    return not some or (-LARGE < min(some) <= max(some) < LARGE and (total := sum(some)) == total)  # not true for NaN
 
 
 def _figures(row: Row, history: dict[str, list[Any]]) -> Iterator[str]:
-    """Figures of the row that are not those of its curves."""
+    """Values of the row that differ from its curves."""
     for name, rule in METRICS.items():
         if rule.curve:
-            told, at = getattr(row, name), row.rounds if rule.at == "last" else row.best_round
-            here = history[rule.curve][(at or 1) - 1]
-            if told != here:
-                yield f"{name} is {told!r} in the row and {here!r} in its curves"
+            in_row, at = getattr(row, name), row.rounds if rule.at == "last" else row.best_round
+            in_curve = history[rule.curve][(at or 1) - 1]
+            if in_row != in_curve:
+                yield f"{name} is {in_row!r} in the row and {in_curve!r} in its curves"
 
 
 def _best_round(line: Line, history: dict[str, list[Any]]) -> Iterator[str]:
-    """A best round that the rule does not choose."""
+    """A best round that is not the one of the selection rule."""
     try:
         training = line.settings.effective
-    except UserError:  # a method that is not here
+    except UserError:  # an unknown method
         training = line.settings.cell.training
     best, chosen = line.row.best_round or 0, best_round(history, training.select_by, line.row.score_metric)
     if chosen is None:
@@ -86,36 +86,37 @@ def _best_round(line: Line, history: dict[str, list[Any]]) -> Iterator[str]:
 
 
 def best_round(history: dict[str, list[Any]], select_by: str, score_metric: str = "") -> int | None:
-    """The first of the best rounds, from 1; None without the curve. A round without a value counts by its number."""
+    """The best round, from 1, of equals the first; None without the curve. The value of a round without a value is its
+    number."""
     if select_by == "last":
         return len(history["round"])
     curve = history.get(select_by.removesuffix("_accuracy"))
     if curve is None:
         return None
-    towards = -1 if select_by == "val_loss" else sign(score_metric)
-    values = [number if value is None else towards * value for number, value in enumerate(curve, start=1)]
+    direction = -1 if select_by == "val_loss" else sign(score_metric)
+    values = [number if value is None else direction * value for number, value in enumerate(curve, start=1)]
     return values.index(max(values)) + 1
 
 
 def _clients(line: Line, clients: dict[str, list[Any]]) -> Iterator[str]:
-    """Figures of the row that are not the means of those of its clients."""
+    """Values of the row that are not the means of the values of its clients."""
     row = line.row
     if not {"score", "val"} <= set(clients):
-        yield "has no figures of the clients (per_client)"
+        yield "has no values per client (per_client)"
         return
     training, most = line.settings.cell.training, bound(row.score_metric)
-    beside = (UNSEEN, ADAPTED) if training.unseen else ()
+    held_out = (UNSEEN, ADAPTED) if training.unseen else ()
     for name, values in clients.items():
-        if name not in (*METRICS, *beside) or name == "score_metric":
-            yield f"has figures of the clients that are none of the row's: {name!r:.40}"
+        if name not in (*METRICS, *held_out) or name == "score_metric":
+            yield f"has values per client that rows do not have: {name!r:.40}"
             continue
         if len(values) != row.clients and (
             training.score_on == "local" or name.endswith("_on_local") or len(values) != 1
         ):
             yield f"{name} of {len(values)} clients; there are {row.clients}"
-        some, told = [value for value in values if value is not None], getattr(row, name, None)
-        mean = math.fsum(some) / len(some) if some else None
-        if any(not 0 <= value <= most for value in some):
-            yield f"{name} of a client leaves [0, {most:g}]"
-        elif name in METRICS and ((mean is None) != (told is None) or abs((mean or 0) - (told or 0)) > ROUNDING):
-            yield f"{name} is {told} in the row; the mean of its clients is {mean}"
+        known, in_row = [value for value in values if value is not None], getattr(row, name, None)
+        mean = math.fsum(known) / len(known) if known else None
+        if any(not 0 <= value <= most for value in known):
+            yield f"{name} of a client is outside [0, {most:g}]"
+        elif name in METRICS and ((mean is None) != (in_row is None) or abs((mean or 0) - (in_row or 0)) > ROUNDING):
+            yield f"{name} is {in_row} in the row; the mean of its clients is {mean}"

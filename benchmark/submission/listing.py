@@ -1,4 +1,4 @@
-"""The files of a results folder or a submission by kind, within limits; nothing of them is opened. And findings."""
+"""List the files of a results folder or a submission by kind, within limits, without opening them. Also findings."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..store.places import APART, COLUMN_FILE, COLUMNS, LOCKS, LOGS, NAME, PART,
 from ..store.provenance import canonical
 
 MIB = 2**20
-FILES = 50_000  # the most that are read
-TOTAL_BYTES = 256 * MIB  # of a submission
+FILES = 50_000  # limit
+TOTAL_BYTES = 256 * MIB  # limit of a submission
 METADATA = "submission.yaml"
-SETTINGS = "tuned.yaml"  # what `fglbench tune` chose for the method of a submission
+SETTINGS = "tuned.yaml"  # the tuned settings of the method of a submission
 SLUG = r"[a-z0-9][a-z0-9._-]*"
-Kinds = dict[str, tuple[str, int]]  # kind -> (pattern of the path, most bytes); the first that fits
+Kinds = dict[str, tuple[str, int]]  # kind -> (pattern of the path, limit in bytes); the first match counts
 SUBMISSION: Kinds = {
     "curves": (rf"{NAME}/history/[0-9a-f]{{16}}\.json\.gz", 2 * MIB),
     "environment": (r"environments/[0-9a-f]{12}\.json", 1 << 16),
@@ -37,13 +37,12 @@ RESULTS: Kinds = SUBMISSION | {
     "embeddings": (rf"{NAME}/embeddings/[0-9a-f]{{16}}\.npz", 32 * MIB),
     "verified": (r"verified\.csv", 16 * MIB),
     "findings": (r"FINDINGS\.md", 64 * MIB),
-    # Made by `fglbench report`.
-    "report": (
+    "report": (  # made by `fglbench report`
         rf"(LEADERBOARD|REPRODUCTION)\.md|{NAME}/REPRODUCTION\.md|{NAME}/tables/{SLUG}\.(md|csv)"
         rf"|{NAME}/figures/(({'|'.join(places.FIGURES + places.FORMER)})\.png|manifest\.json)",
         64 * MIB,
     ),
-    # Of a folder in use; not for version control.
+    # not for version control
     "page": (rf"leaderboard\.html|site/{SLUG}\.(html|svg)", 64 * MIB),
     "lock": (rf"{re.escape(LOCKS)}/[\w.+{PART}-]+", 0),
     "log": (rf"{re.escape(LOGS)}/[\w.+-]+\.txt", MIB),
@@ -56,7 +55,7 @@ TRIALS: Kinds = RESULTS | {"tuning": (rf"{NAME}/(README\.md|tuning\.png)", 64 * 
 
 @dataclass(frozen=True)
 class Finding:
-    """One problem. place: a file, or file:line. A warning does not make the folder invalid."""
+    """One problem. place: a file, or file:line. warning: the folder is still valid."""
 
     place: str
     what: str
@@ -69,7 +68,7 @@ class Finding:
 
 @dataclass
 class Findings:
-    """Problems in the order in which they are found, each once."""
+    """Problems in the order of discovery, each once."""
 
     entries: dict[Finding, None] = field(default_factory=dict)
 
@@ -87,7 +86,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder and its files. name: as messages call it. files: kind -> paths below the root."""
+    """A folder and its files. name: in messages. files: kind -> paths below the root."""
 
     root: Path
     name: str
@@ -96,7 +95,7 @@ class Folder:
 
     @property
     def trials(self) -> bool:
-        """Whether its rows are the trials of `fglbench tune`."""
+        """Whether its rows are trials of `fglbench tune`."""
         return holds_trials(self.root)
 
     @cached_property
@@ -115,7 +114,7 @@ class Folder:
         return files | {(path.parts[0], path.name.split(".")[0]): str(path) for path in paths}
 
     def stored(self, suite: str, key: str) -> Any:
-        """What the file in `curves` holds of a row. OSError, EOFError, zlib.error or ValueError for a damaged one."""
+        """The curves of a row, from its file in `curves`. OSError, EOFError, zlib.error or ValueError if damaged."""
         path = PurePosixPath(self.curves[suite, key])
         if path.suffix == ".gz":
             return self.store.history(suite, key)
@@ -127,8 +126,8 @@ class Folder:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of a validation. name: of the folder. rows: how many there are. new: how many the base lacks (without
-    a base: all), by suite."""
+    """The outcome of a validation. name: of the folder. rows: their number. new: suite -> number of rows that the base
+    lacks (without a base: of all rows)."""
 
     name: str
     submission: bool
@@ -142,7 +141,10 @@ class Verdict:
 
 
 def check_environments(folder: Folder, used: Mapping[str, str], findings: Findings) -> None:
-    """The file of every machine is there, and its name is the hash of its content. used: hash -> a row's place."""
+    """Check that the file of every environment exists, and that its name is the hash of its content.
+
+    used: hash -> place of a row.
+    """
     files = {PurePosixPath(file).stem: file for file in folder.files.get("environment", ())}
     for digest, place in used.items():
         if digest not in files:
@@ -150,15 +152,14 @@ def check_environments(folder: Folder, used: Mapping[str, str], findings: Findin
     for digest, file in files.items():
         about = folder.store.environment(digest)
         if about is None or hashlib.sha256(canonical(about).encode()).hexdigest()[:12] != digest:
-            findings.add(folder.place(file), "not the environment that its name gives", "add the file of the run")
+            findings.add(folder.place(file), "its name is not the hash of its content", "add the file of the run")
 
 
 def check_rows(folder: Folder, findings: Findings) -> None:
-    """There is a file of rows."""
+    """Check that there is a file of rows."""
     if not folder.files.get("rows"):
-        findings.add(
-            folder.name, "no result rows", "give a results folder, or pack a submission with `fglbench submit`"
-        )
+        fix = "give a results folder, or pack a submission with `fglbench submit`"
+        findings.add(folder.name, "no result rows", fix)
 
 
 def holds_trials(root: Path) -> bool:
@@ -166,15 +167,15 @@ def holds_trials(root: Path) -> bool:
 
 
 def inner(root: Path) -> list[str]:
-    """The folders of a results folder that are looked at by themselves: the trials, and each submission."""
+    """The folders in a results folder that are checked separately: the trials, and each submission."""
     folders = [APART, *(f"{SUBMISSIONS}/{path.name}" for path in root.glob(f"{SUBMISSIONS}/*/"))]
     return [] if holds_trials(root) else folders
 
 
 def listed(root: Path, name: str, findings: Findings, *, submission: bool | None = None) -> Folder:
-    """The files of a folder. Links, unknown files and large files are findings.
+    """List the files of a folder. Links, unknown files and large files are findings.
 
-    submission: None: whether there is a metadata file at the root. Of results, what is `inner` is left out.
+    submission: whether it is one; None: if there is a metadata file at the root. Folders of `inner` are left out.
     """
     submission = (root / METADATA).is_file() if submission is None else submission
     kinds = SUBMISSION if submission else TRIALS if holds_trials(root) else RESULTS
@@ -204,9 +205,9 @@ def listed(root: Path, name: str, findings: Findings, *, submission: bool | None
 
 
 def _walk(root: Path, skip: set[str]) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """(path below the root, entry) of every file, and of folders that have the name of a file of rows."""
+    """(path below the root, entry) of every file, and of folders with the name of a row file."""
     waiting, start = [str(root)], len(os.path.join(root, ""))
-    while waiting:  # no recursion: a folder from outside may have any depth
+    while waiting:  # no recursion, because the depth is not limited
         with os.scandir(waiting.pop()) as entries:
             for entry in sorted(entries, key=lambda entry: entry.name):
                 path = entry.path[start:].replace(os.sep, "/")

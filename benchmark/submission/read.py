@@ -1,6 +1,6 @@
-"""Read a results folder or a submission: its rows line by line, and the problems of each: columns, code, key, names.
+"""Read the rows of a results folder or a submission line by line, and check each row: columns, code, key, names.
 
-Files from outside are data: they are counted, measured and parsed. Nothing of them is imported, unpickled or run.
+Files from outside are data. They are parsed within limits, and never imported, unpickled or run.
 """
 
 from __future__ import annotations
@@ -26,43 +26,43 @@ from ..store.schema import FORMULA, RULES, Row
 from ..suites.cell import NAMING, Cell, Choice, settled
 from .listing import Findings, Folder, listed
 
-ROWS_OF_A_FILE = 20_000  # the most that are read
-LARGE = 1e15  # no figure of a run is as large
+ROWS_OF_A_FILE = 20_000  # limit
+LARGE = 1e15  # above all valid numbers
 RERUN = "rows are never edited: run it again"
 K = TypeVar("K")
 
 
 class Settings:
-    """The cell of rows that differ only in their seed, and the training that its method makes of it. Computed once."""
+    """The cell of rows that differ only in their seed, and the training of its method. Computed once."""
 
     def __init__(self, row: Row, choices: dict[tuple[str, str], Choice] | None = None) -> None:
         self._row, self._choices, self._cells = row, choices, dict[int, Cell]()
 
     def at(self, seed: int) -> Cell:
-        """The cell with this seed. ValueError where the columns name none."""
+        """The cell with this seed. ValueError if the columns are no cell."""
         if seed not in self._cells:
             self._cells[seed] = self.cell.at(seed)
         return self._cells[seed]
 
     @cached_property
     def cell(self) -> Cell:
-        """The cell with one of the seeds. ValueError where the columns name none."""
+        """The cell with one of the seeds. ValueError if the columns are no cell."""
         return Cell.of(self._row, self._choices)
 
     @cached_property
     def settled(self) -> Cell:
-        """That cell as this version fills it in. UserError for an unknown name or a wrong parameter."""
+        """The cell with the defaults of this version. UserError for an unknown name or a wrong parameter."""
         return settled(self.cell)
 
     @cached_property
     def effective(self) -> TrainConfig:
-        """The training that the method makes of that of the cell. UserError for an unknown method."""
+        """The training configuration of the method for this cell. UserError for an unknown method."""
         return effective_training(self.cell.method.build(METHODS), self.cell.training)
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A row and its place. text: the line as read, with a line break at the end. settings: shared with its seeds."""
+    """A row and its place. text: the line, with a line break. settings: shared with the other seeds."""
 
     file: str
     number: int
@@ -73,7 +73,7 @@ class Line:
 
     @cached_property
     def cell(self) -> Cell | None:
-        """The cell that the columns name; None if they name none (the check of the row says so)."""
+        """The cell of the row; None if the columns are no cell (`problems` reports it)."""
         try:
             return self.settings.at(self.row.seed)
         except ValueError:
@@ -81,22 +81,22 @@ class Line:
 
     @property
     def seedless(self) -> str:
-        """The cell without its seed; the key of the row if its columns name none."""
+        """The identity of the cell without its seed; the key of the row if it has no cell."""
         return self.cell.seedless if self.cell else self.row.key
 
 
 def read(root: Path, name: str, findings: Findings, *, submission: bool | None = None) -> tuple[Folder, list[Line]]:
-    """(the files of a folder, its sound rows). Links, unknown files, large files and damaged lines are findings.
+    """(files of a folder, its valid rows). Links, unknown files, large files and damaged lines are findings.
 
-    submission: as of `listed`.
+    submission: see `listed`.
     """
     folder = listed(root, name, findings, submission=submission)
     return folder, lines_of(folder, findings)
 
 
 def lines_of(folder: Folder, findings: Findings) -> list[Line]:
-    """The sound rows of a folder; damaged lines are findings."""
-    sound, naming = list[Line](), attrgetter(*NAMING)
+    """The valid rows of a folder; damaged lines are findings."""
+    valid, naming = list[Line](), attrgetter(*NAMING)
     settings, choices = dict[object, Settings](), dict[tuple[str, str], Choice]()
     for file in folder.files.get("rows", ()):
         path = folder.root / file
@@ -128,18 +128,18 @@ def lines_of(folder: Folder, findings: Findings) -> list[Line]:
                 findings.add(place, what, f"it belongs in {place_of(row)}")
             else:
                 same = settings.setdefault(naming(row), Settings(row, choices))
-                sound.append(Line(file, number, place, text, row, same))
-    return sound
+                valid.append(Line(file, number, place, text, row, same))
+    return valid
 
 
 def _located(error: UserError, path: Path) -> tuple[int, str]:
-    """(line, problem) of an error about a file of rows; without a line it is about the header."""
+    """(line, problem) of an error about a row file; without a line it is about the header."""
     _, number, what = re.split(r"^(?::(\d+))?: ", str(error).removeprefix(str(path)), maxsplit=1)
     return int(number or 1), what
 
 
 def grouped(lines: Iterable[Line], by: Callable[[Line], K]) -> dict[K, list[Line]]:
-    """Lines by a key, in their order."""
+    """Group lines by a key, in their order."""
     groups: dict[K, list[Line]] = {}
     for line in lines:
         groups.setdefault(by(line), []).append(line)
@@ -147,17 +147,17 @@ def grouped(lines: Iterable[Line], by: Callable[[Line], K]) -> dict[K, list[Line
 
 
 def standing(lines: Iterable[Line]) -> dict[tuple[str, str], Line]:
-    """The line that counts for each (suite, key): the last one."""
+    """The current line of each (suite, key): the last one."""
     return {(line.row.suite, line.row.key): line for line in lines}
 
 
 COMMIT = "commit the code, then run again with --rerun all"
 NEEDED = [name for name, rule in RULES.items() if rule.needed]
-Problem = tuple[str, str]  # what is wrong, and the fix
+Problem = tuple[str, str]  # description, fix
 
 
 def problems(row: Row, settings: Settings | None = None) -> Iterator[Problem]:
-    """Everything that is wrong with a row by itself. settings: shared with the rows of its other seeds."""
+    """The problems of a single row. settings: shared with the rows of other seeds."""
     for (name, rule), value in zip(RULES.items(), _values(row), strict=True):
         if isinstance(value, str):
             yield from _text(name, value)
@@ -185,15 +185,15 @@ def problems(row: Row, settings: Settings | None = None) -> Iterator[Problem]:
 _values = attrgetter(*RULES)
 
 
-@lru_cache(maxsize=100_000)  # most texts stand in many rows
+@lru_cache(maxsize=100_000)  # most texts are in many rows
 def _text(name: str, value: str) -> tuple[Problem, ...]:
     rule, problems = RULES[name], list[Problem]()
     if len(value) > rule.longest:
         problems.append((f"column {name!r} has {len(value)} characters; at most {rule.longest} are read", "shorten it"))
     if value.startswith(FORMULA):
-        problems.append((f"column {name!r}: {value!r:.40} begins as a formula of a spreadsheet does", RERUN))
+        problems.append((f"column {name!r}: {value!r:.40} begins like a spreadsheet formula", RERUN))
     if not value.isprintable():
-        problems.append((f"column {name!r} holds control or invisible characters", "remove them"))
+        problems.append((f"column {name!r} has control or invisible characters", "remove them"))
     if rule.pattern and not re.fullmatch(rule.pattern, value):
         fix = COMMIT if name == "git_sha" else RERUN
         problems.append((f"column {name!r}: {value!r:.80} is not of the form {rule.pattern}", fix))
@@ -210,7 +210,7 @@ def _canonical(text: str) -> bool:
 
 
 def _status(row: Row) -> Iterator[Problem]:
-    """A row with status ok has all figures, another one has an error and no score."""
+    """Check that a row with status ok has all values, and any other row an error and no score."""
     missing = [name for name in NEEDED if getattr(row, name) in (None, "")]
     if row.status != "ok":
         if row.score is not None:
@@ -225,11 +225,11 @@ def _status(row: Row) -> Iterator[Problem]:
         if not row.in_time:
             yield f"best round {row.best_round} of {row.rounds}", RERUN
         if not (row.train_seconds or 0) <= (row.total_seconds or 0):
-            yield f"trained for {row.train_seconds:g} seconds in all of {row.total_seconds:g}", RERUN
+            yield f"trained for {row.train_seconds:g} seconds, but {row.total_seconds:g} seconds in total", RERUN
 
 
 def _checkout(row: Row) -> Iterator[Problem]:
-    """The code that made the row is known: a commit without changes, or an installed package."""
+    """Check that the code of the row is known: a commit without changes, or an installed package."""
     if row.git_dirty:
         yield "made from a checkout with uncommitted changes (git_dirty)", COMMIT
     elif (row.git_dirty is None) == bool(row.git_sha) or not (row.git_sha.strip("0") or row.code):
@@ -237,7 +237,7 @@ def _checkout(row: Row) -> Iterator[Problem]:
 
 
 def _names(row: Row, cell: Cell, settings: Settings) -> Iterator[Problem]:
-    """Names are known and parameters complete. UserError for unknown names."""
+    """Check that names are known and parameters complete. UserError for an unknown name."""
     made = settings.settled
     if made.seedless != cell.seedless:
         parts = [name for name in made.identity if name != "seed" and made.identity[name] != cell.identity[name]]

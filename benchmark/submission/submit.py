@@ -1,4 +1,4 @@
-"""Pack a method's rows and metadata as a submission, and file a sound one below `results/submissions/`."""
+"""Pack rows and metadata of a method as a submission, and file a valid submission in `results/submissions/`."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from .listing import METADATA, SETTINGS, SUBMISSION, Folder
 from .read import Line, standing
 
 
-def _must(be: str, sound: Callable[[str], object]) -> AfterValidator:
+def _must(be: str, is_valid: Callable[[str], object]) -> AfterValidator:
     def check(text: str) -> str:
-        if not sound(text):
+        if not is_valid(text):
             raise ValueError(f"must {be}")
         return text
 
     return AfterValidator(check)
 
 
-ADDRESS = re.compile(r"https?://[!-~]+")  # printable ASCII, no blank
+ADDRESS = re.compile(r"https?://[!-~]+")  # printable ASCII without spaces
 SHORT = StringConstraints(strip_whitespace=True, min_length=2, max_length=300, strict=True)
 Text = Annotated[str, SHORT, _must("be one line of printable characters", str.isprintable)]
 Address = Annotated[Text, _must("be an https:// or http:// address in ASCII", ADDRESS.fullmatch)]
 
 
 class Metadata(BaseModel):
-    """Who submits which method, with which code. All fields but `notes` are required."""
+    """The metadata of a submission. All fields except `notes` are required."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -49,7 +49,7 @@ class Metadata(BaseModel):
     paper: Text = Field(description="citation or address of the paper; 'unpublished' if there is none")
     code: Address = Field(description="address of the code that made the rows")
     licence: Text = Field(description="licence of that code, as in MIT or Apache-2.0")
-    hardware: Text = Field(description="the machine that ran it: processor, cores, memory")
+    hardware: Text = Field(description="the machine of the runs: processor, cores, memory")
     contact: Text = Field(description="e-mail, address or @name for questions")
     notes: Annotated[str, Field(max_length=2000, strict=True)] = Field("", description="anything else")
 
@@ -59,7 +59,7 @@ class Metadata(BaseModel):
 
 
 def metadata(values: Mapping[str, Any]) -> Metadata:
-    """Checked metadata. UserError (one line) that names all missing fields, or the wrong one."""
+    """Check metadata. UserError (one line) with all missing fields, or with the wrong field."""
     unknown = [name for name in values if name not in Metadata.model_fields]
     if unknown:
         raise did_you_mean(str(unknown[0]), Metadata.model_fields, "field of the metadata")
@@ -75,7 +75,7 @@ def metadata(values: Mapping[str, Any]) -> Metadata:
 
 
 def read_fields(path: Path) -> dict[str, Any]:
-    """The keys and values of a metadata file (YAML or JSON), unchecked. UserError for any other file."""
+    """The content of a metadata file (YAML or JSON), not checked. UserError for any other file."""
     try:
         if path.stat().st_size > (most := SUBMISSION["metadata"][1]):
             raise UserError(f"{path}: larger than {most >> 10} KiB; metadata are a few lines")
@@ -88,7 +88,7 @@ def read_fields(path: Path) -> dict[str, Any]:
 
 
 def rows_to_submit(store: Store, method: str, suites: Sequence[str] = ()) -> list[Row]:
-    """The current rows of a method, of the given suites or of all named ones. UserError if there are none."""
+    """The current rows of a method in these suites (none: all except `custom`). UserError if there are no rows."""
     rows = store.existing().rows(latest_only=True)
     mine = [row for row in rows if row.method == method]
     if not rows:
@@ -105,7 +105,7 @@ def rows_to_submit(store: Store, method: str, suites: Sequence[str] = ()) -> lis
 
 
 def write(store: Store, rows: Sequence[Row], about: Metadata, folder: Path, settings: Path | None = None) -> None:
-    """Write the submission of rows into an empty folder. settings: what `fglbench tune` chose for the method.
+    """Write a submission of rows into an empty folder. settings: a file of `fglbench tune` with those of the method.
 
     UserError if a side file of a row is missing.
     """
@@ -120,7 +120,7 @@ def write(store: Store, rows: Sequence[Row], about: Metadata, folder: Path, sett
 
 
 def _add(source: Store, target: Store, row: Row) -> None:
-    """Add the curves of a row with status ok, in a file of their own, and the row. UserError if there are none."""
+    """Add a row and, if its status is ok, its curves in a single file. UserError if these are missing."""
     if row.status == "ok":
         target.write_history(row.suite, row.key, _curves(source, row))
     path = target.file(row.suite, row.method)
@@ -148,7 +148,7 @@ def _copy(source: Path, target: Path) -> None:
 
 @contextmanager
 def placed(out: Path) -> Iterator[Path]:
-    """An empty folder that becomes `out` once it is filled. UserError if `out` exists."""
+    """An empty folder to fill, which then becomes `out`. UserError if `out` exists or cannot be written."""
     if out.suffix == ".zip":
         raise UserError(f"--out {str(out)!r}: a submission is a folder of a pull request, not a zip file")
     if out.exists() or out.is_symlink():
@@ -165,10 +165,10 @@ def placed(out: Path) -> Iterator[Path]:
 
 
 def take_in(folder: Folder, lines: Sequence[Line], results: Path) -> tuple[Path, int]:
-    """File a sound submission below `results/submissions/`: (its folder there, how many rows were new).
+    """File a valid submission in `results/submissions/`. Return (its folder there, number of new rows).
 
-    Its rows are listed as self-reported and never rank. UserError if the metadata differ from those that are there, and
-    for a folder that cannot be written.
+    Its rows are listed as self-reported and never ranked. UserError if the metadata differ from those in the folder, or
+    if the folder cannot be written.
     """
     about = metadata(read_fields(folder.root / METADATA))
     root = submission_folder(results, about.method)

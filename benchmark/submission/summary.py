@@ -1,4 +1,4 @@
-"""Validate a results folder suite by suite. A suite whose files were validated before is not read again."""
+"""Validate a results folder suite by suite. Results are cached: a suite with the same files is not read again."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..store.judged import Verdicts
 from ..store.places import SUBMISSIONS
 from .listing import Findings, Folder, Verdict, check_environments, check_rows, inner, listed
 
-OF_SUITE = ("rows", "curves", "columns", "embeddings")  # kinds of files that lie in the folder of a suite
+OF_SUITE = ("rows", "curves", "columns", "embeddings")  # kinds of files in the folder of a suite
 
 
 def summaries(root: Path, name: str) -> Iterator[Verdict]:
-    """Check a results folder without a base, and the trials and submissions in it: as `validate.validate_all`, which
-    says more of each."""
+    """Check a results folder without a base, and the trials and submissions in it. `validate.validate_all` returns more
+    details."""
     verdicts = Verdicts()
     yield _of_results(root, name, verdicts)
     for path in sorted(inner(root)):
@@ -41,8 +41,8 @@ def _of_results(root: Path, name: str, verdicts: Verdicts) -> Verdict:
     check_rows(folder, findings)
     for suite, part in _suites(folder).items():
         files = [root / file for kind in OF_SUITE[:3] for file in part.files.get(kind, ())]
-        about = name, str(root), part.trials, part.files.get("embeddings", ())  # of which only the names are looked at
-        verdict = verdicts.of(files, about, partial(_judged, part))
+        about = name, str(root), part.trials, part.files.get("embeddings", ())  # only the names of embeddings matter
+        verdict = verdicts.of(files, about, partial(_validated, part))
         for finding in verdict["findings"]:
             findings.add(*finding[:3], warning=finding[3])
         rows[suite] += verdict["rows"]
@@ -51,14 +51,14 @@ def _of_results(root: Path, name: str, verdicts: Verdicts) -> Verdict:
     return Verdict(name, False, rows.total(), rows, findings)
 
 
-def _judged(folder: Folder) -> dict[str, Any]:
+def _validated(folder: Folder) -> dict[str, Any]:
     from .validate import of_suite
 
     return of_suite(folder)
 
 
 def _suites(folder: Folder) -> dict[str, Folder]:
-    """The folder of each suite: with its own files only."""
+    """The folder restricted to the files of each suite."""
     files = dict[str, dict[str, list[str]]]()
     for kind in OF_SUITE:
         for file in folder.files.get(kind, ()):

@@ -1,4 +1,4 @@
-"""Check a results folder or a submission: every row by itself, against its suite, its data and its side files."""
+"""Check a results folder or a submission: every row alone, and against its suite, data and side files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Expected = dict[str, dict[int, Cell]]  # cell without seed -> seed -> cell
 
 @dataclass(frozen=True)
 class Validation:
-    """The result of a validation. fresh: the rows that the base does not have; all of them without a base."""
+    """The result of a validation. fresh: the rows that the base does not have; without a base all rows."""
 
     folder: Folder
     lines: list[Line]
@@ -52,11 +52,11 @@ class Validation:
 
 
 def validate_all(root: Path, name: str, base: str | None = None, *, maintainer: bool = False) -> Iterator[Validation]:
-    """Check a folder, and the trials and submissions in it: one `Validation` of each."""
-    whole = validate(root, name, base, maintainer=maintainer)
-    yield whole
-    alone = whole.folder.submission or whole.folder.trials
-    folders = [] if alone else sorted(root / each for each in inner(root))
+    """Check a folder, and the trials and submissions in it: one `Validation` for each."""
+    outer = validate(root, name, base, maintainer=maintainer)
+    yield outer
+    has_inner = not (outer.folder.submission or outer.folder.trials)
+    folders = sorted(root / each for each in inner(root)) if has_inner else []
     for folder in (each for each in folders if each.is_dir() and not each.is_symlink()):
         path = folder.relative_to(root)
         before = str(Path(base) / path) if base and Path(base).is_dir() else base
@@ -68,18 +68,18 @@ def validate_all(root: Path, name: str, base: str | None = None, *, maintainer: 
 def validate(
     root: Path, name: str, base: str | None = None, *, maintainer: bool = False, submission: bool | None = None
 ) -> Validation:
-    """Check one folder at `root`, called `name` in messages.
+    """Check the folder at `root`. name: in messages.
 
-    base: a folder or a commit that it may only add to. Problems of rows that the base has are warnings. maintainer: may
-    add rows to a results folder. Every problem of the folder is a finding; UserError for a base that cannot be read.
+    base: a folder or a commit; rows may only be added to it, and problems of its rows are warnings. maintainer: whether
+    rows may be added to a results folder. Every problem is a finding. UserError for a base that cannot be read.
     """
     findings = Findings()
     with bases.opened(base, root) if base else nullcontext() as before:
         if before and submission is None and not Path(base or "").is_dir() and any(before.iterdir()):
-            submission = (before / METADATA).is_file()  # results of a commit do not become one by one more file
+            submission = (before / METADATA).is_file()  # a new metadata file does not turn results into a submission
         folder, lines = read(root, name, findings, submission=submission)
         fresh = set(lines)
-        if before and ((before / METADATA).is_file() or not folder.submission):  # else it is to join those results
+        if before and ((before / METADATA).is_file() or not folder.submission):  # a submission is added to results
             fresh = bases.compare(folder, lines, before, findings, maintainer=maintainer)
     check_rows(folder, findings)
     claimed = fresh if folder.submission or base is not None else set()
@@ -91,7 +91,7 @@ def validate(
 
 
 def of_suite(folder: Folder) -> dict[str, Any]:
-    """What is found for the files of one suite of results, without a base: for `summary`, which remembers it."""
+    """The result for the files of one suite without a base, as JSON data for the cache of `summary`."""
     findings = Findings()
     lines = lines_of(folder, findings)
     _check(folder, lines, set(lines), set(), findings)
@@ -100,18 +100,18 @@ def of_suite(folder: Folder) -> dict[str, Any]:
 
 
 def _machines(lines: Sequence[Line]) -> dict[str, str]:
-    """Hash of an environment -> the place of its first row."""
+    """Hash of an environment -> place of its first row."""
     return {digest: rows[0].place for digest, rows in grouped(lines, lambda line: line.row.environment).items()}
 
 
 def _check(folder: Folder, lines: Sequence[Line], fresh: set[Line], claimed: set[Line], findings: Findings) -> None:
-    """Every row by itself, against its suite, its data and its side files."""
+    """Check every row alone, and against its suite, data and side files."""
     for line in lines:
         for what, fix in problems(line.row, line.settings):
             findings.add(line.place, what, fix, warning=line not in fresh)
         if line.row.method not in METHODS.names():
-            what = f"method {line.row.method!r:.80} is not known here, so its settings and rounds were not checked"
-            findings.add(line.place, what, "its code is read and merged before its rows count", warning=True)
+            what = f"method {line.row.method!r:.80} is unknown, so its settings and rounds were not checked"
+            findings.add(line.place, what, "its code is reviewed and merged before its rows count", warning=True)
         if line.row.tuning == TRIAL and not folder.trials:
             findings.add(line.place, "a trial of `fglbench tune`, not a score of its suite", "leave it out")
     _duplicates(lines, claimed, findings)
@@ -134,7 +134,7 @@ def _duplicates(lines: Sequence[Line], claimed: set[Line], findings: Findings) -
 
 
 def _settings(folder: Folder, findings: Findings) -> Table:
-    """The tuned settings of a submission. They were chosen on other seeds, and say nothing of the protocol."""
+    """The tuned settings of a submission. Findings if they contain scored seeds, or parameters that are not tuned."""
     if not folder.files.get("settings"):
         return {}
     try:
@@ -156,9 +156,9 @@ def _settings(folder: Folder, findings: Findings) -> Table:
 
 
 def _suites(lines: Sequence[Line], claimed: set[Line], table: Table, findings: Findings) -> None:
-    """Every row is a cell of its suite, and no seed of the suite is missing. table: settings of a submission.
+    """Check that every row is a cell of its suite, and that no seed is missing. table: settings of a submission.
 
-    For rows that are not claimed all of it is a warning: a results folder grows while it is filled.
+    Findings about rows that are not claimed are warnings, because a results folder may be incomplete.
     """
     for (suite, method), rows in grouped(lines, lambda line: (line.row.suite, line.row.method)).items():
         if suite != CUSTOM and suite in suite_names():
@@ -191,9 +191,9 @@ def _against_suite(
     for place, seeds in present.items():
         missing = tuple(sorted(set(cells[place]) - set(seeds)))
         if missing:
-            # a paper's table or a sweep may have its first seeds only, as by `fglbench reproduce --seeds n`
-            begun = missing[0] > max(seeds) and not load_suite(suite).leaderboard
-            wrong = not begun and not claimed.isdisjoint(seeds.values())
+            # tables of papers and sweeps may have the first seeds only (`fglbench reproduce --seeds n`)
+            first_seeds = missing[0] > max(seeds) and not load_suite(suite).leaderboard
+            wrong = not first_seeds and not claimed.isdisjoint(seeds.values())
             lacking.setdefault((wrong, missing), []).append(next(iter(seeds.values())))
         for seed in sorted(set(seeds) - set(cells[place])):
             what = f"seed {seed} of {seeds[seed].row.dataset}, {method} is not a seed of suite {suite!r}"
@@ -207,7 +207,7 @@ def _against_suite(
 
 
 def expected(suite: str, method: str, table: Table | None = None) -> Expected:
-    """The cells of a method on a suite. A method that it lacks runs on all of it, with the settings of the table."""
+    """The cells of a method on a suite. A method that the suite lacks has all its tasks, with the settings in table."""
     cells = cells_of(suite, method)
     if load_suite(suite).lists(method) or method not in (table or {}):
         return cells
@@ -227,16 +227,16 @@ def _by_seed(cells: Iterable[Cell]) -> Expected:
     return by_settings
 
 
-def departure(cell: Cell, claimed: Iterable[dict[int, Cell]]) -> str:
-    """How a cell differs from the nearest of a suite's cells."""
-    near = [next(iter(seeds.values())) for seeds in claimed]
-    near = [other for other in near if other.dataset.name == cell.dataset.name]
-    departures = [_differences(cell.identity, other.identity) for other in near]
+def departure(cell: Cell, cells: Iterable[dict[int, Cell]]) -> str:
+    """The differences between a cell and the most similar cell of a suite, at most three. cells: of the suite."""
+    others = [next(iter(seeds.values())) for seeds in cells]
+    others = [other for other in others if other.dataset.name == cell.dataset.name]
+    departures = [_differences(cell.identity, other.identity) for other in others]
     return "; ".join(min(departures, key=len)[:3]) if departures else f"it has no dataset {cell.dataset.name!r}"
 
 
 def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], inside: str = "") -> list[str]:
-    """ "name is X, the suite has Y" of all values that differ, those of parameters too."""
+    """ "NAME is X, the suite has Y" for all values that differ, including parameters."""
     differences = list[str]()
     for name in sorted({*ours, *theirs} - {"seed"}):
         one, two = ours.get(name, "absent"), theirs.get(name, "absent")
@@ -248,16 +248,16 @@ def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], inside: str
 
 
 def _data(lines: Sequence[Line], fresh: set[Line], findings: Findings) -> None:
-    """Data and partition of a row are the registered ones, where these are registered."""
+    """Check that data and partition of a row are the registered ones, if these are registered."""
     for line in lines:
         row = line.row
-        for what, value, right in (
+        for name, value, registered in (
             ("data fingerprint", row.dataset_fingerprint, _registered(row.dataset)),
             ("partition hash", row.partition_hash, registered_hash(line.cell) if line.cell else None),
         ):
-            if right and value and not value.startswith(right):
-                told = f"{what} {value[:16]}… of {row.dataset}, seed {row.seed}; it must be {right[:16]}…"
-                findings.add(line.place, told, DATA_FIX, warning=line not in fresh)
+            if registered and value and not value.startswith(registered):
+                what = f"{name} {value[:16]}… of {row.dataset}, seed {row.seed}; it must be {registered[:16]}…"
+                findings.add(line.place, what, DATA_FIX, warning=line not in fresh)
 
 
 @cache
@@ -270,18 +270,17 @@ def _registered(dataset: str) -> str | None:
 
 
 def _side_files(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:
-    """Every row with status ok has curves that agree with it; every side file belongs to a row."""
-    counting, files = standing(lines), folder.curves
-    for run, line in counting.items():
+    """Check that every row with status ok has curves that agree with it, and that every side file belongs to a row."""
+    current, files = standing(lines), folder.curves
+    for run, line in current.items():
         if line.row.status == "ok" and run not in files:
             what = f"its curves ({run[0]}/history/{run[1]}.json.gz) are missing"
             findings.add(line.place, what, "run it again; `fglbench submit` packs the curves")
         elif line.row.status == "ok":
             single = files[run].endswith(".json.gz")
             for what in curves.problems(folder, line):
-                told = what if single else f"{run[1]} {what}"
-                findings.add(folder.place(files[run]), told, RERUN)
-    for run in sorted(set(files) - set(counting)):
+                findings.add(folder.place(files[run]), what if single else f"{run[1]} {what}", RERUN)
+    for run in sorted(set(files) - set(current)):
         findings.add(folder.place(files[run]), f"curves of no row: {run[1]}", "remove them")
     for file in folder.files.get("columns", ()):
         path = PurePosixPath(file)
@@ -289,12 +288,12 @@ def _side_files(folder: Folder, lines: Sequence[Line], findings: Findings) -> No
             findings.add(folder.place(file), f"cannot be read: {wrong}", "take the file of the base")
     for file in folder.files.get("embeddings", ()):
         path = PurePosixPath(file)
-        if (path.parts[0], path.stem) not in counting:
+        if (path.parts[0], path.stem) not in current:
             findings.add(folder.place(file), "embeddings of no row", "remove the file")
 
 
 def _metadata(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:
-    """A submission has one metadata file, about the method of all its rows."""
+    """Check that a submission has one valid metadata file, about the method of all its rows."""
     methods = {line.row.method for line in lines}
     if not folder.files.get("metadata"):
         findings.add(folder.name, f"{METADATA} is missing", "pack with `fglbench submit METHOD`")
@@ -307,6 +306,6 @@ def _metadata(folder: Folder, lines: Sequence[Line], findings: Findings) -> None
         return
     if others := sorted(methods - {about.method}):
         what = f"about {about.method!r}, but there are rows of {', '.join(others)}"
-        findings.add(folder.place(METADATA), what, "one method a submission")
+        findings.add(folder.place(METADATA), what, "submit one method per submission")
     if folder.root.parent.name == SUBMISSIONS and folder.root.name != safe_name(about.method):
         findings.add(folder.place(METADATA), f"about {about.method!r}", f"name the folder {safe_name(about.method)}")

@@ -1,8 +1,8 @@
 """Run a random sample of rows again, with all seeds of their cells, and compare the scores.
 
-Plug-ins are imported by the workers and by the process that `apart` asks: none can change the comparison. A figure of a
-row may exceed ours by 2.5 s, at least 0.01 and at most 0.05, s being the deviation of our own runs over the seeds of
-the cell (another processor rounds otherwise), and below it by anything.
+Plug-ins are imported in the workers and in the process of `apart`, so they cannot change the comparison. A value of a
+row may be above ours by at most 2.5 s, but at least 0.01 and at most 0.05 (other processors round differently); s is
+the deviation of our runs over the seeds of the cell. It may be below ours by any amount.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EQUAL = ("dataset_fingerprint", "partition_hash")
 
 @dataclass(frozen=True)
 class Comparison:
-    """A row and its second run. bar: how far the score may exceed ours. problems: none if it passes."""
+    """A row and its second run. bar: the score may exceed ours by this much. problems: none if it passes."""
 
     theirs: Row
     ours: Row | None
@@ -47,7 +47,7 @@ class Comparison:
 
 
 def compare(theirs: Row, ours: Row | None, seeds: Sequence[Row]) -> Comparison:
-    """Compare a row with its second run. seeds: our runs of all seeds of the cell."""
+    """Compare a row with its second run (None: it was not run). seeds: our runs of all seeds of the cell."""
     bars = {}
     for name, floor in FLOORS.items():
         values = [value for row in seeds if (value := getattr(row, name)) is not None]
@@ -60,7 +60,7 @@ def compare(theirs: Row, ours: Row | None, seeds: Sequence[Row]) -> Comparison:
         why = ours.error or f"it has a score of {ours.score:.4f}"
         problems.append(f"{theirs.status} in the row, but {ours.status} here: {why}")
     elif ours.status == "ok":
-        # Where training stops by validation, rounding decides the round.
+        # if training stops by validation, rounding can change the number of rounds
         same = EQUAL if mapping(theirs.training).get("patience") else (*EQUAL, "rounds")
         problems += [
             f"another {name.replace('_', ' ')}" for name in same if getattr(ours, name) != getattr(theirs, name)
@@ -73,12 +73,12 @@ def compare(theirs: Row, ours: Row | None, seeds: Sequence[Row]) -> Comparison:
 
 
 def draw(store: Store, only: Mapping[str, Sequence[str]], number: int, seed: int, called: str) -> list[Row]:
-    """All seeds of `number` cells of a store, drawn without replacement.
+    """The rows of all seeds of `number` cells of a store, drawn at random without replacement.
 
-    only: column -> values that a row must have one of (none: any). called: the store in messages. UserError if there is
-    no such row, if none has a score, and for a row that names no cell.
+    only: column -> allowed values (none: any). called: the name of the store in messages. UserError if there is no such
+    row, if none has a score, or if a row has no cell.
     """
-    wanted = {column: some for column, some in only.items() if some}
+    wanted = {column: values for column, values in only.items() if values}
     chosen = [r for r in store.rows(latest_only=True) if all(getattr(r, column) in wanted[column] for column in wanted)]
     if not chosen:
         raise UserError(f"no rows under {called!r}" + (" for these options" if wanted else ""))
@@ -92,7 +92,7 @@ def draw(store: Store, only: Mapping[str, Sequence[str]], number: int, seed: int
 
 
 def _place(row: Row) -> tuple[str, str]:
-    """The suite and the cell of a row without its seed."""
+    """(suite, cell without its seed) of a row. UserError if it has no cell."""
     try:
         cell = Cell.of(row)
         if cell.key == row.key:
@@ -106,9 +106,9 @@ def _place(row: Row) -> tuple[str, str]:
 def run_again(
     drawn: Sequence[Row], options: Options, tell: Callable[[str], object], observer: Observer
 ) -> tuple[list[Comparison], dict[str, dict[str, Any]]]:
-    """(comparisons of rows, run again in a store that is thrown away; the machines). UserError as the steps of a `Job`.
+    """Run rows again in a temporary store. Return (comparisons, environments by hash). UserError as for `Job`.
 
-    options: with plug-ins that `apart.use` has made known.
+    options: the plug-ins must be those of `apart.use`.
     """
     with tempfile.TemporaryDirectory() as folder:
         again = Store(folder)
@@ -124,24 +124,25 @@ def run_again(
 
 
 def may_record(results: Path, by: str, dirty: bool | None) -> None:
-    """UserError unless verdicts on a results folder can be recorded. dirty: the state of the checkout."""
+    """Raise UserError unless verdicts on a results folder can be recorded. dirty: of the checkout."""
     if not results.is_dir():
-        raise UserError(f"no results folder at {str(results)!r}; --record takes the one whose rows are verified")
+        raise UserError(f"no results folder at {str(results)!r}; --record needs the folder of the verified rows")
     if not by:
-        raise UserError("--record needs --by NAME (or FGLBENCH_SUBMITTER): who verifies")
+        raise UserError("--record needs --by NAME (or FGLBENCH_SUBMITTER), the person who verifies")
     if dirty is not False:
-        raise UserError("--record needs a clean checkout, so that the commit says what code ran; commit first")
+        raise UserError("--record needs a clean checkout, so that the commit identifies the code; commit first")
 
 
 def record(comparisons: Iterable[Comparison], machines: Mapping[str, dict[str, Any]], results: Path, by: str) -> None:
-    """Write the verdicts to `verified.csv` of a results folder, with the machines that computed."""
+    """Add the verdicts to `verified.csv` of a results folder, and write the environments of the runs."""
     stamp = {"date": provenance.now(), "git_sha": provenance.git_state()[0], "by": by}
     verdicts = []
     for comparison in comparisons:
         if comparison.ours is not None and comparison.theirs.score is not None:
-            same = comparison.theirs.model_dump(include={"suite", "key", "method", "method_version", "score"})
-            told = {"verdict": "passed" if comparison.passed else "failed", "environment": comparison.ours.environment}
-            verdicts.append(Verified(**same, ours=comparison.ours.score, bar=comparison.bar, **told, **stamp))
+            row = comparison.theirs.model_dump(include={"suite", "key", "method", "method_version", "score"})
+            outcome = {"verdict": "passed" if comparison.passed else "failed"}
+            outcome["environment"] = comparison.ours.environment
+            verdicts.append(Verified(**row, ours=comparison.ours.score, bar=comparison.bar, **outcome, **stamp))
     for digest in sorted({comparison.environment for comparison in verdicts}):
         Store(results).write_environment(digest, machines[digest])
     verified.add(results, verdicts)

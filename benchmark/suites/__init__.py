@@ -1,1 +1,1 @@
-"""What is to be run: cells, suites of them, and what a user chooses among them."""
+"""Cells, suites of cells, and the selection of cells by a user."""

@@ -1,9 +1,9 @@
-"""Plug-ins in a process of their own: here, what is known of them is data.
+"""Import plug-ins in another process, so that their code cannot change this one.
 
-A process imports the plug-ins. For each method, dataset, partition, split and backbone of theirs the registry gets a
-stand-in: a class with the same fields and facts that asks the process for what only the code knows: whether parameters
-are valid, and what `protocol` and `architecture` make of a configuration. Questions and answers are JSON. Answers are
-checked here like those of the package's methods, and plans and keys are computed here.
+The other process imports the plug-ins. For each of their methods, datasets, partitions, splits and backbones the
+registry gets a stand-in: a class with the same fields and facts. It asks the process for what only the code knows:
+whether parameters are valid, and the results of `protocol` and `architecture`. Questions and answers are JSON. Answers
+are checked here like those of the package's methods, and plans and keys are computed here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .plugins import REGISTRIES, built_in, load_plugins, located
 
 
 class StandIn(Spec):
-    """In the place of a class of a plug-in: its parameters are checked and filled in by the process that has it."""
+    """Replaces a class of a plug-in: the other process checks parameters and fills in defaults."""
 
     model_config = ConfigDict(extra="allow")
     of: ClassVar[str]
@@ -54,16 +54,16 @@ class MethodStandIn(StandIn, Method):
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         given = [(backbone.name, backbone.params()) for backbone in backbones]
-        told = _ask("architecture", self.name, self.params(), given)
-        if not isinstance(told, list) or len(told) != len(backbones):
-            return told  # type: ignore[no-any-return]  # `settled` says what is wrong with it
-        named = zip(told, backbones, strict=True)  # one without a name is the method's own: the cell keeps what it has
-        return [BACKBONES.build(*mine) if mine else other for mine, other in named]
+        answered = _ask("architecture", self.name, self.params(), given)
+        if not isinstance(answered, list) or len(answered) != len(backbones):
+            return answered  # type: ignore[no-any-return]  # `settled` reports the error
+        pairs = zip(answered, backbones, strict=True)  # None: an unregistered encoder; the cell keeps its backbone
+        return [BACKBONES.build(*mine) if mine else other for mine, other in pairs]
 
 
 class DatasetStandIn(StandIn, DatasetSpec):
     def content(self) -> tuple[Content, str]:
-        """Let the process get the content, so that workers find it in the cache; nothing of it comes here."""
+        """Let the process load the content, so that workers find it in the cache. It is not sent here."""
         _ask("content", self.name, self.params())
         return {}, ""
 
@@ -94,7 +94,7 @@ class _State:
 
 
 class _Process:
-    """It has imported plug-ins, and answers. UserError for one that cannot be imported."""
+    """The other process, which imports plug-ins and answers questions."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         context = get_context("spawn")
@@ -104,22 +104,23 @@ class _Process:
         self.process.start()
         theirs.close()
 
-    def said(self) -> Any:
+    def receive(self) -> Any:
+        """The next answer. UserError if the process reports an error, or has ended."""
         try:
-            told = json.loads(self.pipe.recv_bytes())
+            answer = json.loads(self.pipe.recv_bytes())
         except (EOFError, OSError):
             self.process.join()
             code = self.process.exitcode
-            told = GUARD if code == UNGUARDED else f"the process that imports plug-ins ended with exit code {code}"
-            raise UserError(told) from None
-        if "error" in told:
-            raise UserError(one_line(str(told["error"])))
-        return told["value"]
+            problem = GUARD if code == UNGUARDED else f"the process that imports plug-ins ended with exit code {code}"
+            raise UserError(problem) from None
+        if "error" in answer:
+            raise UserError(one_line(str(answer["error"])))
+        return answer["value"]
 
     def ask(self, question: str) -> Any:
-        with suppress(OSError):  # it has ended: `said` says how
+        with suppress(OSError):  # it has ended: `receive` reports it
             self.pipe.send_bytes(question.encode())
-        return self.said()
+        return self.receive()
 
     def end(self) -> None:
         self.process.kill()
@@ -131,9 +132,9 @@ _state = _State()
 
 
 def use(names: Iterable[str]) -> tuple[str, ...]:
-    """From now on plug-ins are imported in another process, these at once; their names, the same in any folder.
+    """Import these plug-ins in another process now, and those of installed packages when they are needed.
 
-    All that an earlier call made known is forgotten. UserError (one line) as `load_plugins`.
+    Returns the names, valid in any folder. Plug-ins of an earlier call are removed. UserError as for `load_plugins`.
     """
     end()
     _state.names = located(names)
@@ -144,12 +145,12 @@ def use(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def begin() -> None:
-    """From now on what installed packages announce is imported in another process, when it is asked for."""
+    """Import plug-ins of installed packages in another process, when they are needed."""
     plugins.elsewhere = _resolved
 
 
 def end() -> None:
-    """Forget all plug-ins of `use`, and end their process."""
+    """Remove all plug-ins of `use`, and end their process."""
     if _state.process is not None:
         _state.process.end()
     _state.names, _state.process, _state.answers = (), None, {}
@@ -162,7 +163,7 @@ def _process() -> _Process:
     if _state.process is None:
         started = _Process(_state.names)
         try:
-            _register(started.said())
+            _register(started.receive())
         except BaseException:
             started.end()
             raise
@@ -171,7 +172,7 @@ def _process() -> _Process:
 
 
 def _ask(*question: Any) -> Any:
-    """What the process answers; a question that was asked before is not asked again."""
+    """The answer of the process; answers are cached."""
     text = json.dumps(question)
     if text not in _state.answers:
         _state.answers[text] = _process().ask(text)
@@ -183,21 +184,21 @@ def _resolved(registry: Registry[Any], name: str) -> type[Any]:
     return registry.cls(name)
 
 
-def _register(told: Any) -> None:
+def _register(descriptions: Any) -> None:
     try:
-        for one in told:
+        for one in descriptions:
             REGISTRIES[one["kind"]].stand_in(one["name"], _stand_in(**one))
     except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise UserError(f"what the process tells of its plug-ins is not of this form: {error!r:.200}") from None
+        raise UserError(f"the process of the plug-ins gave an invalid description: {error!r:.200}") from None
 
 
 def _stand_in(
     kind: str, name: str, called: str, module: str, text: str, fields: dict[str, Any], facts: dict[str, Any],
     source: tuple[str, str],
 ) -> type[StandIn]:  # fmt: skip
-    """The class that represents what a process has said (`_told`)."""
+    """The stand-in of a class. Arguments: see `_described`."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of fields named as what a base has
+        warnings.simplefilter("ignore")  # about fields with the name of an attribute of a base class
         make: Any = create_model
         cls = make(
             called, __base__=KINDS[kind], __module__=module, __doc__=text,
@@ -217,29 +218,30 @@ def _stand_in(
 
 def _serve(pipe: Connection, names: tuple[str, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the pipe
-    os.dup2(2, 1)  # what a plug-in prints is no part of what the command says
-    _say(pipe, _loaded, names)
+    os.dup2(2, 1)  # what a plug-in prints is no output of the command
+    _answer(pipe, _loaded, names)
     while True:
         try:
             question, *given = json.loads(pipe.recv_bytes())
         except (EOFError, OSError):
             return
-        _say(pipe, QUESTIONS[question], *given)
+        _answer(pipe, QUESTIONS[question], *given)
 
 
-def _say(pipe: Connection, function: Callable[..., Any], *given: Any) -> None:
+def _answer(pipe: Connection, function: Callable[..., Any], *given: Any) -> None:
     try:
-        told = json.dumps({"value": function(*given)})
+        text = json.dumps({"value": function(*given)})
     except UserError as error:
-        told = json.dumps({"error": str(error)})
+        text = json.dumps({"error": str(error)})
     except Exception as error:
-        told = json.dumps({"error": f"{type(error).__name__}: {one_line(str(error)):.300}"})
-    pipe.send_bytes(told.encode())
+        text = json.dumps({"error": f"{type(error).__name__}: {one_line(str(error)):.300}"})
+    pipe.send_bytes(text.encode())
 
 
 def _loaded(names: tuple[str, ...]) -> list[dict[str, Any]]:
     load_plugins(names)
-    return [_told(kind, name) for kind, one in REGISTRIES.items() for name in one.names() if not built_in(kind, name)]
+    plugged_in = ((kind, name) for kind, one in REGISTRIES.items() for name in one.names() if not built_in(kind, name))
+    return [_described(kind, name) for kind, name in plugged_in]
 
 
 def _resolve(kind: str, name: str) -> list[dict[str, Any]]:
@@ -247,8 +249,8 @@ def _resolve(kind: str, name: str) -> list[dict[str, Any]]:
     return _loaded(())
 
 
-def _told(kind: str, name: str) -> dict[str, Any]:
-    """What there is to say of a class: fields with their defaults, facts of its kind, where its source is."""
+def _described(kind: str, name: str) -> dict[str, Any]:
+    """The description of a class: fields with their defaults, facts of its kind, path of its source."""
     cls = REGISTRIES[kind].cls(name)
     base: Any = KINDS[kind].__mro__[2]
     facts = {fact: getattr(cls, fact) for fact in base.__class_vars__ if hasattr(cls, fact)}

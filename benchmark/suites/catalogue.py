@@ -1,8 +1,8 @@
 """The catalogue: methods, datasets, partitions, splits, backbones and suites of the package, as two generated files.
 
-`catalogue.json` has what the classes and suite files say of each name, `cells.json` the cells of each suite: names,
-what ends a run, and keys. `make catalogue` writes both and a test compares them. Commands that only name things, a dry
-run of the package's suites (`listed.py`) and the report read them instead of the classes, whose modules import torch.
+`catalogue.json` has the facts of each name, from classes and suite files. `cells.json` has the cells of each suite:
+names, rounds and patience, and keys. `make catalogue` writes both, and a test compares them. Commands that list names,
+dry runs of the package's suites (`request.py`) and the report read these files, because the classes import torch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 FILE = Path(__file__).with_name("catalogue.json")
 CELLS = Path(__file__).with_name("cells.json")
-CLASSES = ("method", "dataset", "partition", "split", "backbone")  # what cells are made of
+CLASSES = ("method", "dataset", "partition", "split", "backbone")  # the parts of a cell
 KINDS = (*CLASSES, "suite")
 OTHER = "other"  # the family of a plug-in's method, the kind of data of a user's own dataset
 FAMILIES = {
@@ -34,20 +34,20 @@ Entry = dict[str, Any]
 
 @cache
 def catalogue() -> dict[str, dict[str, Entry]]:
-    """Return kind -> name -> what is known of it; of "display": display names and links of methods; of "training":
-    the parameters of the training configuration, and the former names of some."""
+    """Return kind -> name -> facts. Kind "display": display names and links of methods. Kind "training": parameters of
+    the training configuration, and former names."""
     content: dict[str, dict[str, Entry]] = json.loads(FILE.read_text(encoding="utf-8"))
     return content
 
 
 def entry(kind: str, name: str) -> Entry:
-    """Return what is known of a name of the package; empty for one of a plug-in."""
+    """Return the facts of a name of the package; empty for a name of a plug-in."""
     return catalogue()[kind].get(name, {})
 
 
 @cache
 def listed_cells() -> dict[str, dict[str, dict[str, dict[str, str]]]]:
-    """Return suite -> what ends a run (JSON) -> a line that names a cell without its seed -> seed -> keys."""
+    """Return suite -> rounds, patience and epochs (JSON) -> names of a cell without its seed -> seed -> keys."""
     cells: dict[str, dict[str, dict[str, dict[str, str]]]] = json.loads(CELLS.read_text(encoding="utf-8"))
     return cells
 
@@ -59,7 +59,7 @@ def cell_keys(suite: str) -> list[str]:
 
 
 def untuned_pairs(suite: str) -> list[tuple[str, str]]:
-    """Return (method, dataset) of what has to be tuned before a suite of the package can run."""
+    """Return the pairs (method, dataset) that must be tuned before a suite of the package can run."""
     return [(method, dataset) for method, datasets in entry("suite", suite)["untuned"] for dataset in datasets]
 
 
@@ -69,7 +69,7 @@ def is_board(suite: str) -> bool:
 
 
 def board_order(suite: str) -> tuple[bool, bool, int, str]:
-    """Return what suites are sorted by: the `order` of their file, then by name if they have none, `quick` last."""
+    """Return the sort key of suites: by the `order` of their file, then suites without one by name, `quick` last."""
     return suite == "quick", not is_board(suite), entry("suite", suite).get("order") or 0, suite
 
 

@@ -1,4 +1,4 @@
-"""A cell: one experiment, down to the last parameter. And which clients the cells of the committed rows have."""
+"""A cell: one experiment with all its parameters. Also the registered clients of the cells of committed rows."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from ..store.provenance import canonical, method_version, origin
 from ..store.schema import RULES, Row
 from .plugins import REGISTRIES
 
-SINGLE = tuple(kind for kind in REGISTRIES if kind != "backbone")  # a cell has one of each; backbones may be several
-NAMING = (*REGISTRIES, *(f"{kind}_params" for kind in REGISTRIES), "clients", "training", "tuning")  # a cell, seedless
-FEDERATION = ("dataset", "partition", "clients", "split", "seed")  # what decides a federation
+SINGLE = tuple(kind for kind in REGISTRIES if kind != "backbone")  # a cell has one of each, but several backbones
+NAMING = (*REGISTRIES, *(f"{kind}_params" for kind in REGISTRIES), "clients", "training", "tuning")  # without the seed
+FEDERATION = ("dataset", "partition", "clients", "split", "seed")  # parts of a cell on which its federation depends
 
 
 class Part(BaseModel):
-    """What cells and suites are made of: frozen, and without fields that it does not know."""
+    """The base of cells, suites and their parts: frozen, without unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -41,25 +41,25 @@ class Choice(Part):
     params: dict[str, Any] = {}
 
     def build(self, registry: Registry[Any]) -> Any:
-        """Looked up and checked; UserError for an unknown name or a wrong parameter."""
+        """Make the registered object. UserError for an unknown name or a wrong parameter."""
         return registry.build(self.name, self.params)
 
     def filled(self, registry: Registry[Any]) -> Choice:
-        """With all defaults filled in: itself where they are. UserError as `build`."""
+        """The choice with all defaults filled in. UserError as for `build`."""
         params = self.build(registry).params()
-        # compared as texts, for 1 == 1.0, of another key
+        # compared as texts, because 1 == 1.0 but their keys differ
         filled, present = (repr(sorted(values.items())) for values in (params, self.params))
         return self if type(self) is Choice and filled == present else Choice(name=self.name, params=params)
 
     def part(self, kind: str) -> KnownPart:
-        """As rows and keys have it. Worked out once: many cells have the same choice of a dataset or a partition."""
+        """The choice in the form of rows and keys, cached because many cells share a choice."""
         if kind not in self.parts:
             self.parts[kind] = KnownPart.of({"name": self.name, "params": _identity(kind, self)})
         return self.parts[kind]
 
     @cached_property
     def parts(self) -> dict[str, KnownPart]:
-        """What `part` has worked out."""
+        """The cache of `part`."""
         return {}
 
 
@@ -76,28 +76,28 @@ class KnownPart(NamedTuple):
 
 @lru_cache(maxsize=1000)
 def _trained(training: str) -> KnownPart:
-    """A training configuration (JSON, all of it) as rows and keys have it."""
+    """A complete training configuration (JSON) in the form of rows and keys."""
     return KnownPart.of(identity(TrainConfig, json.loads(training)))
 
 
 def _joined(texts: Mapping[str, str]) -> str:
-    """Canonical JSON of a mapping whose values are already."""
+    """Canonical JSON of a mapping. texts: its values as canonical JSON."""
     return "{" + ",".join(f'"{name}":{texts[name]}' for name in sorted(texts)) + "}"
 
 
 def _identity(kind: str, choice: Choice) -> dict[str, Any]:
     try:
         return identity(REGISTRIES[kind].cls(choice.name), choice.params)
-    except UserError:  # a name that is not known here
+    except UserError:  # an unknown name
         return choice.params
 
 
 class Cell(Part):
-    """Everything that decides a run's numbers, except the code. Two cells are the same when their keys are.
+    """Everything on which the results of a run depend, except the code. Cells with equal keys are equal.
 
-    backbones: one for all clients, or several: client k then has entry k mod length. seed: drives the partition, the
-    split, the initialisation and every draw in training, so cells that differ in the method only are paired. tuning:
-    how its settings were chosen, as its row says it; not part of what it is.
+    backbones: one for all clients, or several: client k has entry k mod length. seed: of the partition, the split, the
+    initialisation and all random draws, so cells that differ only in the method are paired. tuning: the study that
+    chose the settings, as in the column of rows; it is no part of the key.
     """
 
     dataset: Choice
@@ -112,7 +112,7 @@ class Cell(Part):
 
     @cached_property
     def parts(self) -> dict[str, KnownPart]:
-        """The cell as rows and keys have it: without parameters that were added later and are at their defaults."""
+        """The parts of the cell in the form of rows and keys: without later parameters at their defaults."""
         known = {kind: getattr(self, kind).part(kind) for kind in SINGLE}
         known["training"] = _trained(self.training.model_dump_json())
         several = [choice.part("backbone") for choice in self.backbones]
@@ -121,11 +121,11 @@ class Cell(Part):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """All that decides the key, by name."""
+        """Name -> value of the parts on which the key depends."""
         return {name: part.value for name, part in self.parts.items()}
 
     def choices(self) -> list[tuple[str, Choice]]:
-        """(kind, choice) of all that has a name."""
+        """All choices as (kind, choice)."""
         return [*((kind, getattr(self, kind)) for kind in SINGLE), *(("backbone", choice) for choice in self.backbones)]
 
     @cached_property
@@ -140,16 +140,16 @@ class Cell(Part):
 
     @cached_property
     def federation_key(self) -> str:
-        """What the data of two cells have in common: equal keys, equal federations."""
+        """Canonical JSON of `FEDERATION`; cells with equal keys have equal federations."""
         return _joined({name: self.texts[name] for name in FEDERATION})
 
     @cached_property
     def seedless(self) -> str:
-        """Everything of the cell's identity but its seed."""
+        """Canonical JSON of the identity without the seed."""
         return _joined({name: text for name, text in self.texts.items() if name != "seed"})
 
     def at(self, seed: int) -> Cell:
-        """The same with another seed. What is known of its identity is not worked out again."""
+        """The cell with another seed. Cached parts of the identity are kept."""
         if seed == self.seed:
             return self
         known = {
@@ -164,10 +164,10 @@ class Cell(Part):
 
     @classmethod
     def of(cls, row: Row, choices: dict[tuple[str, str], Choice] | None = None) -> Cell:
-        """The cell that a row's columns name, as they stand there: no name is looked up and nothing is filled in.
+        """The cell of a row. Names are not looked up, and defaults are not filled in.
 
-        choices: those of rows read before, by name and parameters; they are shared. Raises ValueError when the columns
-        name none (not JSON, parameters of training that do not exist, ...).
+        choices: a cache of choices by name and parameters. Raises ValueError if the columns are no cell (no JSON,
+        unknown training parameters, ...).
         """
         known = {} if choices is None else choices
         try:
@@ -189,12 +189,12 @@ class Cell(Part):
 
     @property
     def task(self) -> Goal:
-        """What is done with its data. UserError for an unknown name."""
+        """The task of the cell. UserError for an unknown name."""
         return SPLITS.cls(self.split.name).task(DATASETS.cls(self.dataset.name))
 
     @property
     def training_json(self) -> str:
-        """The training configuration as rows have it."""
+        """The training configuration in the form of rows."""
         return _trained(self.training.model_dump_json()).text
 
     @property
@@ -203,24 +203,24 @@ class Cell(Part):
 
     @property
     def names(self) -> dict[str, str]:
-        """The name of each kind; of "clients" their number."""
+        """Kind -> name; "clients" is their number, as "x10"."""
         task = {"dataset": self.dataset.name, "partition": self.partition.name, "clients": f"x{self.clients}"}
         return {**task, "backbone": self.backbone, "method": self.method.name}
 
     @property
     def ends(self) -> dict[str, int | None]:
-        """What ends its training, and how long a round is."""
+        """Rounds, patience and local epochs of the training."""
         return {name: getattr(self.training, name) for name in ("rounds", "patience", "local_epochs")}
 
     def __str__(self) -> str:
         return f"{' '.join(self.names.values())} seed {self.seed}"
 
     def row(self, suite: str, **values: Any) -> Row:
-        """A result row with the columns that name the cell filled in. `values`: status, started, environment, ...
+        """A result row of the cell. values: the other columns: status, started, environment, ...
 
-        What methods and libraries say, they say in one printable line that a row may hold.
+        `error` and `notes` are shortened to one printable line.
         """
-        said = {name: one_line(values[name])[: RULES[name].longest] for name in ("error", "notes") if name in values}
+        texts = {name: one_line(values[name])[: RULES[name].longest] for name in ("error", "notes") if name in values}
         identity, method = self.identity, METHODS.cls(self.method.name)
         several = [choice["params"] for choice in identity["backbones"]]
         params = {"backbone": several[0] if len(several) == 1 else several}
@@ -239,7 +239,7 @@ class Cell(Part):
             tuning=self.tuning,
             reference=method.reference,
             origin=origin(method),
-            **values | said,
+            **values | texts,
         )
 
 
@@ -251,13 +251,13 @@ def train_config(values: dict[str, Any]) -> TrainConfig:
 
 
 def settled(cell: Cell, *, filled: bool = False) -> Cell:
-    """A cell checked, with its defaults filled in, and training and backbones as its method has them.
+    """Check a cell, fill in its defaults, and change training and backbones as its method requires.
 
-    filled: dataset, partition and split have theirs. UserError for an unknown name or a wrong parameter.
+    filled: dataset, partition and split have their defaults. UserError for an unknown name or a wrong parameter.
     """
     method = cell.method.build(METHODS)
     given = [entry.build(BACKBONES) for entry in cell.backbones]
-    # An encoder of the method's own is not in the registry: it takes width and depth from the cell's backbone.
+    # A method's encoder may be unregistered; it takes width and depth from the backbone of the cell.
     answered = answer(method, "architecture", given)
     if not isinstance(answered, list | tuple) or len(answered) != len(given):
         raise UserError(
@@ -278,7 +278,7 @@ def settled(cell: Cell, *, filled: bool = False) -> Cell:
 
 
 CLIENTS = Path(__file__).parent / "federations.csv"
-DIGITS = 16  # hex digits that are kept of both hashes
+DIGITS = 16  # hex digits of both hashes
 
 
 @cache
@@ -288,7 +288,7 @@ def _registered() -> dict[str, str]:
 
 
 def registered_hash(cell: Cell) -> str | None:
-    """How the partition hash of a cell's federation begins, or None where it is not registered."""
+    """The first DIGITS of the partition hash of a cell's federation; None if it is not registered."""
     return _registered().get(_federation(cell))
 
 
@@ -297,23 +297,23 @@ def _federation(cell: Cell) -> str:
 
 
 def check_clients(cell: Cell, partition_hash: str) -> None:
-    """UserError when a federation that is registered was cut otherwise here."""
+    """Raise UserError if the clients of a registered federation differ here."""
     wanted = registered_hash(cell)
     if wanted is not None and not partition_hash.startswith(wanted):
         raise UserError(
-            f"{_what(cell)} gives other clients here (partition hash {partition_hash[:DIGITS]}) than the rows of the "
-            f"boards have ({wanted}): use the versions of NumPy and scikit-network that results/environments names"
+            f"{_data_name(cell)} gives other clients here (partition hash {partition_hash[:DIGITS]}) than the rows of "
+            f"the boards have ({wanted}): use the versions of NumPy and scikit-network in results/environments"
         )
 
 
-def _what(cell: Cell) -> str:
+def _data_name(cell: Cell) -> str:
     return f"{cell.dataset.name} {cell.partition.name} x{cell.clients} {cell.split.name} seed {cell.seed}"
 
 
 def register_clients(rows: Iterable[Row]) -> list[str]:
-    """Enter the clients that rows have and federations.csv lacks. What is new.
+    """Add the clients of rows that federations.csv lacks. Return a line for each new entry.
 
-    An entry that is there is never changed. Raises OSError where the package cannot be written.
+    Entries are never changed. Raises OSError if the package cannot be written.
     """
     clients, new = dict(_registered()), list[str]()
     lines = CLIENTS.read_text(encoding="utf-8").splitlines()
@@ -321,8 +321,8 @@ def register_clients(rows: Iterable[Row]) -> list[str]:
         cell = Cell.of(row)
         if row.partition_hash and _federation(cell) not in clients:
             clients[_federation(cell)] = row.partition_hash[:DIGITS]
-            lines.append(f"{_federation(cell)},{row.partition_hash[:DIGITS]},{_what(cell)}")
-            new.append(f"clients of {_what(cell)}")
+            lines.append(f"{_federation(cell)},{row.partition_hash[:DIGITS]},{_data_name(cell)}")
+            new.append(f"clients of {_data_name(cell)}")
     if new:
         write_atomically(CLIENTS, ("\n".join(lines) + "\n").encode())
         _registered.cache_clear()

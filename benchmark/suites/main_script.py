@@ -1,4 +1,4 @@
-"""The script that calls the benchmark, which every process started here imports."""
+"""The main script of a program that calls the benchmark. Every worker process imports it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ GUARD = 'each worker imports the script, which calls `run` again; put the calls 
 
 
 def importable_main() -> None:
-    """Let no other process try to import a script on standard input, which has no file."""
+    """Prevent workers from importing a script from standard input, which has no file."""
     main = sys.modules["__main__"]
     if not Path(getattr(main, "__file__", None) or __file__).exists():
         del main.__file__

@@ -1,9 +1,9 @@
-"""Methods, datasets, partitions, splits and backbones that live outside the package.
+"""Methods, datasets, partitions, splits and backbones from outside the package.
 
-Python files and modules are imported when a command names them (`load_plugins`). Packages that are installed announce
-what they have under the entry point groups `fglbench.methods`, `.datasets`, `.partitions`, `.splits` and `.backbones`,
-the name of an entry point being that of the method, dataset, ...; a package is imported when such a name is asked for,
-and not before, so that a broken one disturbs nothing else. What is built in cannot be replaced.
+Python files and modules are imported if a command names them (`load_plugins`). Installed packages announce theirs in
+the entry point groups `fglbench.methods`, `.datasets`, `.partitions`, `.splits` and `.backbones`; the name of an entry
+point is the name of the method, dataset, ... A package is imported only if such a name is used, so a broken package
+affects nothing else. Built-in names cannot be replaced.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from ...methods import METHODS
 from ...registry import Registry, UserError, did_you_mean
 from ..engine.backbones import BACKBONES
 
-REGISTRIES: dict[str, Registry[Any]] = {  # all that there is to choose from, by kind
+REGISTRIES: dict[str, Registry[Any]] = {  # by kind
     registry.kind: registry for registry in (METHODS, DATASETS, PARTITIONS, SPLITS, BACKBONES)
 }
 PACKAGE = __name__.split(".")[0]
 elsewhere: Callable[[Registry[Any], str], type[Any]] | None = None
-"""Where set (`apart`): how an installed package's name is looked up, in the place of an import here."""
+"""If set (by `apart`), this looks up the names of installed packages, instead of an import here."""
 
 
 def load_plugins(names: Iterable[str]) -> tuple[str, ...]:
-    """Import each plug-in, a `.py` file or a module name, once; returns names that mean the same in any folder.
+    """Import each plug-in, a `.py` file or a module name, once. Returns names that are valid in any folder.
 
-    Raises UserError (one line) when it cannot be imported, or takes the name of something built in.
+    Raises UserError (one line) if it cannot be imported, or has a built-in name.
     """
     plugins = located(names)
     for name in plugins:
@@ -45,7 +45,7 @@ def load_plugins(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def located(names: Iterable[str]) -> tuple[str, ...]:
-    """Names of plug-ins that mean the same in any folder; nothing is imported. UserError for one that can be none."""
+    """Names of plug-ins that are valid in any folder; nothing is imported. UserError for an invalid name."""
     plugins = []
     for name in names:
         path = Path(name).resolve() if name.endswith(".py") else None
@@ -56,15 +56,15 @@ def located(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def installed(registry: Registry[Any]) -> dict[str, EntryPoint]:
-    """What installed packages announce for a registry, by name; nothing is imported.
+    """Name -> entry point of installed packages for a registry; nothing is imported.
 
-    What is built in has precedence: an entry point of such a name is left out (see `refused`).
+    Entry points with built-in names are left out (see `refused`).
     """
     return {name: points[0] for name, points in _announced(registry).items() if not _built_in(registry, name)}
 
 
 def refused(registry: Registry[Any]) -> list[str]:
-    """A line for each announced name that is not taken: a built-in has it, or several packages do."""
+    """A line for each announced name that is refused: it is built in, or several packages have it."""
     lines = []
     for name, points in _announced(registry).items():
         owners = ", ".join(_owner(point) for point in points)
@@ -89,7 +89,7 @@ def _owner(point: EntryPoint) -> str:
 
 
 def built_in(kind: str, name: str) -> bool:
-    """Whether what has a name is defined in the package. UserError for a name that does not exist."""
+    """Whether a name is defined in the package. UserError for an unknown name."""
     return REGISTRIES[kind].cls(name).__module__.startswith(f"{PACKAGE}.")
 
 
@@ -100,7 +100,7 @@ def _built_in(registry: Registry[Any], name: str) -> bool:
 def _resolve(registry: Registry[Any], name: str) -> type[Any] | None:
     announced = _announced(registry)
     if name not in announced:
-        if announced:  # suggest from what is installed too
+        if announced:  # suggest names of installed packages too
             raise did_you_mean(name, {*registry.names(), *announced}, registry.kind)
         return None
     point, *others = announced[name]
@@ -122,7 +122,7 @@ for _registry in REGISTRIES.values():
 
 @contextmanager
 def _guarded(what: str) -> Iterator[None]:
-    """Around an import: any error is one line, and a built-in name that it replaced is restored."""
+    """Around an import: turn errors into one line, and restore built-in names that it replaced."""
     before = [(one, name, one.cls(name)) for one in REGISTRIES.values() for name in one.names() if _built_in(one, name)]
     try:
         yield
@@ -130,7 +130,7 @@ def _guarded(what: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         reason = " ".join(str(error).split()) or "no message"
-        if "registered twice" in reason:  # the registry's own complaint
+        if "registered twice" in reason:  # an error of the registry
             raise UserError(f"{what}: {reason}; choose another name") from None
         raise UserError(f"{what} cannot be imported: {type(error).__name__}: {reason:.300}") from None
     finally:
@@ -140,7 +140,7 @@ def _guarded(what: str) -> Iterator[None]:
 
 
 def _restored(registry: Registry[Any], name: str, cls: type) -> bool:
-    """Whether a name had to be given back: a registry lets a class of the same name take another's place."""
+    """Restore the class of a name. Return whether it had been replaced."""
     lost = registry.cls(name) is not cls
     registry.register(name)(cls)
     return lost
@@ -153,7 +153,7 @@ def _load_file(path: Path) -> None:
             raise UserError(f"two plug-ins are named {path.name}: {loaded} and {path}; rename one")
         return
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None  # nor its loader: the path ends with .py
+    assert spec is not None  # because the path ends with .py
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

@@ -1,8 +1,8 @@
-"""Tables that come with the package: what the boards' rows say, and properties of their tasks.
+"""Tables of the package: summaries of the rows of boards, and properties of their tasks.
 
-`published.json` has costs, a fit (`runner/job.py`), and the tasks of the tuned node board with mean figures
-over seeds for each method; `tools/published.py` writes it from results/. `properties.csv` has a line for each task of
-the node boards, written by `fglbench data describe`, so that a report needs no dataset for them.
+`published.json` has costs, a fit (`runner/job.py`), and the tasks of the tuned node boards with the mean scores of each
+method over seeds; `tools/published.py` writes it from results/. `properties.csv` has a line for each task of the node
+boards; `fglbench data describe` writes it, so that a report needs no datasets.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any
 from ...files import write_atomically
 
 PROPERTIES = Path(__file__).parent / "properties.csv"
-BOARDS = ("node-3", "node")  # tuned node boards: methods compete on the first; of a task of both, its rows count
-TASK = ("dataset", "dataset_params", "partition", "partition_params", "clients")  # as the columns of a row
+BOARDS = ("node-3", "node")  # tuned node boards; for a task of both, the rows of the first count
+TASK = ("dataset", "dataset_params", "partition", "partition_params", "clients")  # columns of a row
 
 Task = tuple[str, ...]
 
 
 def read_properties(path: Path = PROPERTIES) -> dict[Task, dict[str, float]]:
-    """Task, as the texts of `TASK`, -> property -> value: means over the seeds, as `datasets.describe` has them."""
+    """Task (texts of `TASK`) -> property -> value, mean over seeds; for the properties see `datasets.describe`."""
     with path.open(newline="", encoding="utf-8") as stream:
         return {
             tuple(line.pop(name) for name in TASK): {name: float(value) for name, value in line.items()}
@@ -35,7 +35,7 @@ def read_properties(path: Path = PROPERTIES) -> dict[Task, dict[str, float]]:
 
 
 def write_properties(table: Mapping[Task, Mapping[str, float]], path: Path = PROPERTIES) -> None:
-    """Replace the table; figures to 4 decimals. Raises OSError."""
+    """Replace the table; values have 4 decimals. Raises OSError."""
     names = list(next(iter(table.values()), {}))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -46,7 +46,7 @@ def write_properties(table: Mapping[Task, Mapping[str, float]], path: Path = PRO
 
 
 FILE = Path(__file__).with_name("published.json")
-# Share of nodes that the published splits train on (the others are of the split `ratio`, which says it).
+# dataset -> training share of its published split; other datasets have the split `ratio` with its parameter
 TRAINED = dict.fromkeys(("chameleon-filtered", "squirrel-filtered", "minesweeper", "tolokers"), 0.5) | {"actor": 0.48}
 
 

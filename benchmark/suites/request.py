@@ -1,8 +1,8 @@
-"""What a user asks for, what is said of it, and the cells that the catalogue has of it: enough to say what a run would
-do, without torch. No class of the package is imported.
+"""The request of a user, messages about it, and its cells from the catalogue. It needs no torch and no class of the
+package.
 
-A dry run that only narrows suites of the package takes the cells from here. All else (`--set`, own data, suite files,
-plug-ins, names or seeds that a suite lacks) asks the classes (`select`), and so does every run.
+A dry run that only narrows suites of the package takes the cells from here. For everything else (`--set`, own data,
+suite files, plug-ins, names or seeds that a suite lacks), and for every run, `select` takes them from the classes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ... import yamltext
 from ...registry import UserError, did_you_mean, listed
 from .catalogue import CLASSES, catalogue, entry, listed_cells, untuned_pairs
 
-NAMED = 3  # names that a line about many has
+NAMED = 3  # names in a message about many
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Setting:
 
 
 def parse_setting(text: str) -> Setting:
-    """`training.lr=0.1`, `method.mu=0.1` or, where only one section has such a parameter, `mu=0.1`."""
+    """Parse `training.lr=0.1`, `method.mu=0.1` or, if only one section has the parameter, `mu=0.1`."""
     key, equals, value = text.partition("=")
     section, dot, name = key.strip().rpartition(".")
     if not equals or not name:
@@ -48,8 +48,8 @@ def parse_setting(text: str) -> Setting:
 
 
 def check_settings(texts: Iterable[str]) -> None:
-    """UserError for a setting of no form, of an unknown section, or an unknown name of `training`; the other names are
-    known when the cells are."""
+    """Raise UserError for an invalid setting, an unknown section, or an unknown training parameter. Other names are
+    checked with the cells."""
     known = catalogue()["training"]["parameters"]
     for setting in map(parse_setting, texts):
         if setting.section == "training" and setting.name not in known:
@@ -58,9 +58,9 @@ def check_settings(texts: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class Request:
-    """What to run. Empty tuples mean "as the suite says". settings: "key=value" strings. own_dataset: a dataset
-    of the user's own (`own:NAME`), with its clients and its split where no others are named. tuned: a file that
-    `fglbench tune` wrote; only what has settings there is run, with them."""
+    """What to run. An empty tuple: as in the suite. settings: "key=value" texts. own_dataset: a dataset of the user
+    (`own:NAME`), with its clients and split unless others are named. tuned: a file of `fglbench tune`; only methods and
+    datasets with settings in it are run."""
 
     suites: tuple[str, ...] = ()
     all_suites: bool = False
@@ -78,7 +78,7 @@ class Request:
 
 
 def suites_of(request: Request) -> list[str]:
-    """The names of the suites that are asked for. UserError where they are said in two ways, or not at all."""
+    """The names of the requested suites. UserError for contradicting options, or if nothing is requested."""
     if request.quick and request.suites:
         raise UserError("--quick is the suite 'quick'; give either --quick or -s, not both")
     if request.all_suites and request.suites:
@@ -92,35 +92,35 @@ def suites_of(request: Request) -> list[str]:
     files = {Path(name).resolve() for name in request.suites if name.endswith((".yaml", ".yml"))}
     for stem, number in Counter(path.stem for path in files).items():
         if number > 1:
-            raise UserError(f"{number} suite files are named {stem!r}: their rows would lie together; rename one")
+            raise UserError(f"{number} suite files are named {stem!r}: their rows would be in one folder; rename one")
     return list(request.suites or ("leaderboard",))
 
 
 def told_untuned(suite: str, missing: Sequence[tuple[str, str]]) -> list[str]:
-    """What is said of the (method, dataset) pairs that are left out until they are tuned: one line, or none."""
+    """The message about (method, dataset) pairs that are left out until they are tuned: one line, or none."""
     if not missing:
         return []
     methods, datasets = (list(dict.fromkeys(names)) for names in zip(*missing, strict=True))
     narrow = "".join(
         f" {option} {','.join(names)}" for option, names in (("-m", methods), ("-d", datasets)) if len(names) <= NAMED
     )
-    told = f"suite {suite!r}: no tuned settings of {listed(methods, NAMED)} on {listed(datasets, NAMED)}"
-    return [f"{told}; `fglbench tune -s {suite}{narrow}` makes them"]
+    problem = f"suite {suite!r}: no tuned settings of {listed(methods, NAMED)} on {listed(datasets, NAMED)}"
+    return [f"{problem}; `fglbench tune -s {suite}{narrow}` makes them"]
 
 
 def told_defaults(suite: str, methods: Sequence[str]) -> list[str]:
-    """What is said of methods that run with their defaults in a suite whose methods have tuned settings."""
+    """The message about methods with default settings in a suite with tuned settings: one line, or none."""
     if not methods:
         return []
     return [
-        f"suite {suite!r}: {listed(methods, NAMED)} run{'s' * (len(methods) == 1)} untuned beside methods with "
+        f"suite {suite!r}: {listed(methods, NAMED)} run{'s' * (len(methods) == 1)} untuned, but other methods have "
         "tuned settings, and tables say so; `fglbench compete FILE` tunes a method first"
     ]
 
 
 def told_left(untuned: Sequence[str], defaults: Sequence[str]) -> list[str]:
-    """What is said of cells that are left out, and of those that run with defaults."""
-    return [*(f"{told}; their runs are left out" for told in untuned), *defaults]
+    """The messages about cells that are left out, and about cells with default settings."""
+    return [*(f"{line}; their runs are left out" for line in untuned), *defaults]
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class ListedCell:
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """The name of each kind; of "clients" their number."""
+        """See `Cell.names`."""
         return dict(zip(("dataset", "partition", "clients", "backbone", "method"), self.line.split(), strict=True))
 
     def __str__(self) -> str:
@@ -142,7 +142,7 @@ class ListedCell:
 
 
 def select_listed(request: Request) -> tuple[list[tuple[str, ListedCell]], list[str]] | None:
-    """What `select.parted` finds, from the catalogue; None where only the classes know. UserError as `suites_of`."""
+    """The result of `select.parted` from the catalogue; None if it needs the classes. UserError as for `suites_of`."""
     if request.settings or request.own_dataset or request.tuned or request.splits or request.backbones:
         return None
     suites = suites_of(request)
@@ -177,7 +177,7 @@ def _among(name: str, wanted: tuple[str, ...]) -> bool:
 
 
 def _narrowed(cells: list[ListedCell], request: Request) -> list[ListedCell] | None:
-    """Those with the wanted names and seeds; None where the suite lacks one of them."""
+    """The cells with the wanted names and seeds; None if the suite lacks one of them."""
     axes = {"method": request.methods, "dataset": request.datasets, "partition": request.partitions}
     axes["clients"] = tuple(f"x{number}" for number in request.clients)
     for kind, wanted in axes.items():
@@ -187,9 +187,9 @@ def _narrowed(cells: list[ListedCell], request: Request) -> list[ListedCell] | N
     if not request.seeds:
         return chosen
     of_seed = {seed: Counter(cell.line for cell in chosen if cell.seed == seed) for seed in request.seeds}
-    most = Counter[str]()
+    every_line = Counter[str]()
     for seed in {cell.seed for cell in chosen}:
-        most |= Counter(cell.line for cell in chosen if cell.seed == seed)
-    if any(lines != most for lines in of_seed.values()):
-        return None  # a seed that the suite lacks somewhere
+        every_line |= Counter(cell.line for cell in chosen if cell.seed == seed)
+    if any(lines != every_line for lines in of_seed.values()):
+        return None  # the suite lacks a seed for some cells
     return [cell for cell in chosen if cell.seed in of_seed]

@@ -1,9 +1,8 @@
-"""From what a user asks for (suites, names, settings) to the list of runs, each with the suite that it is filed under.
+"""From a request (suites, names, settings) to the list of runs, each with its suite.
 
-Names choose among what a suite has; a method or dataset that it lacks is added to it, under the suite's protocol, so
-that a new method runs on the leaderboard's tasks without an edit of the suite. Anything that departs from the protocol
-(`--set`, a partition, client count, split or backbone that the suite lacks, or data of the user's own) is filed under
-`custom`."""
+Names select among those of a suite. A method or dataset that the suite lacks is added with the protocol of the suite,
+so that a new method runs on the tasks of a board without a change of the suite. Runs that depart from the protocol
+(`--set`, another partition, number of clients, split or backbone, or own data) have the suite `custom`."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ from .tuned import Table, read_tuned
 
 
 def apply_settings(cells: Sequence[Cell], settings: Sequence[Setting]) -> list[Cell]:
-    """The cells with the settings applied to every part that has such a parameter; UserError when none has."""
+    """Apply settings to every part of the cells that has such a parameter. UserError if none has."""
     located = [_locate(setting, cells) for setting in settings]
     return [_changed(cell, located) for cell in cells]
 
@@ -94,18 +93,18 @@ AXES: dict[str, Any] = {
 
 
 def select(request: Request) -> list[tuple[str, Cell]]:
-    """(suite, cell) for everything asked for, each once; a warning for cells that cannot run, which are left out.
+    """(suite, cell) of the requested runs, each once. Cells that cannot run are left out with a warning.
 
-    UserError for anything unknown, or when nothing is left.
+    UserError for anything unknown, or if no cell is left.
     """
-    cells, left = parted(request)
-    for told in left:
-        warnings.warn(told, stacklevel=2)
+    cells, messages = parted(request)
+    for message in messages:
+        warnings.warn(message, stacklevel=2)
     return cells
 
 
 def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
-    """What `select` finds, and what it says of these cells and those that are left out. UserError as `select`."""
+    """The result of `select`, and its warnings. UserError as for `select`."""
     settings = [parse_setting(text) for text in request.settings]
     request = with_own(request, request.own_dataset) if request.own_dataset else request
     table = read_settings(request.tuned) if request.tuned else None
@@ -118,8 +117,8 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
         untuned += told_untuned(suite.name, narrowed.untuned())
         cells = apply_settings(narrowed.cells(), settings) if settings else narrowed.cells()
         cells = cells if table is None else at_settings(cells, table)
-        because = {cut: impossible(cell) for cut, cell in {_cut(cell): cell for cell in cells}.items()}
-        reasons = [because[_cut(cell)] for cell in cells]
+        reason_of = {data: impossible(cell) for data, cell in {_data(cell): cell for cell in cells}.items()}
+        reasons = [reason_of[_data(cell)] for cell in cells]
         refused += [f"suite {suite.name!r}: {why}" for why in dict.fromkeys(reasons) if why]
         possible = [cell for cell, why in zip(cells, reasons, strict=True) if not why]
         if not (departs or settings or request.tuned):
@@ -135,7 +134,7 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
 
 
 def read_settings(path: Path) -> Table:
-    """The settings that `fglbench tune` wrote to a file. UserError where there is none."""
+    """The settings in a file of `fglbench tune`. UserError if there are none."""
     table = read_tuned(path)
     if not table:
         raise UserError(f"no tuned settings in {str(path)!r}; `fglbench tune --data FOLDER` writes them")
@@ -143,7 +142,7 @@ def read_settings(path: Path) -> Table:
 
 
 def at_settings(cells: Sequence[Cell], table: Table) -> list[Cell]:
-    """The cells whose method has settings for their dataset, with them. UserError where none has."""
+    """The cells whose method has settings for their dataset, with these settings. UserError if none has."""
     pairs = [(cell, table.get(cell.method.name, {}).get(cell.dataset.name)) for cell in cells]
     tuned = [chosen.scored(cell) for cell, chosen in pairs if chosen is not None]
     if cells and not tuned:
@@ -153,7 +152,7 @@ def at_settings(cells: Sequence[Cell], table: Table) -> list[Cell]:
 
 
 def with_own(request: Request, name: str) -> Request:
-    """The request with a dataset of the user's own, and its clients and split where no others are named."""
+    """The request with a dataset of the user, and with its clients and split unless others are named."""
     content = DATASETS.build(name).content()[0]
     owner, split = content.get("client"), any(part.startswith("split_") for part in content)
     chosen = replace(request, datasets=(*request.datasets, name))
@@ -169,13 +168,13 @@ def _suites(request: Request) -> list[Suite]:
     return leaderboard_suites() if request.all_suites else [load_suite(name) for name in names]
 
 
-def _cut(cell: Cell) -> tuple[str, ...]:
-    """All that `impossible` looks at."""
+def _data(cell: Cell) -> tuple[str, ...]:
+    """The parts of a cell on which `impossible` depends."""
     return cell.dataset.name, cell.texts["partition"], cell.texts["split"]
 
 
 def impossible(cell: Cell) -> str:
-    """Why no data can be cut as a cell wants it; empty where they can."""
+    """Why the data of a cell cannot be made; empty if they can."""
     dataset = DATASETS.cls(cell.dataset.name)
     for verb, choice, registry in (("cuts", cell.partition, PARTITIONS), ("is for", cell.split, SPLITS)):
         try:
@@ -204,14 +203,14 @@ def narrow(suite: Suite, request: Request) -> tuple[Suite, bool]:
 
 
 def _values(axis: str, typed: Iterable[Any]) -> dict[Any, Any]:
-    """Values of an axis, by label, from what the user typed, checked."""
+    """Label -> checked value of an axis, from the input of the user."""
     values = {}
     for given in typed:
         try:
             value = TypeAdapter(AXES[axis]).validate_python(given)
         except ValidationError as error:
             problem = error.errors()[0]
-            if problem["type"] == "value_error":  # the registry's own answer
+            if problem["type"] == "value_error":  # a message of the registry
                 raise UserError(problem["msg"].removeprefix("Value error, ")) from None
             raise UserError(f"{axis}: {problem['msg'][:1].lower()}{problem['msg'][1:]}, got {given!r}") from None
         values[_label(value)] = value
@@ -219,20 +218,20 @@ def _values(axis: str, typed: Iterable[Any]) -> dict[Any, Any]:
 
 
 def _label(value: Any) -> Any:
-    """What tells two values of an axis apart on the command line: the name, with any parameters."""
+    """The name of a value of an axis on the command line."""
     if isinstance(value, list):
         return "+".join(entry.name for entry in value)
     return value.name if isinstance(value, Choice) else value
 
 
 def _labels(blocks: Iterable[Block], axis: str) -> set[Any]:
-    """All values that an axis takes in blocks, those of datasets and methods that override it included."""
+    """The labels of all values of an axis in blocks, including those of datasets and methods that override it."""
     owners = [owner for block in blocks for owner in (block, *block.datasets, *block.methods)]
     return {_label(value) for owner in owners for value in (getattr(owner, axis, None) or ())}
 
 
 def _with_axis(block: Block, axis: str, labels: Container[Any], new: list[Any]) -> Block:
-    """The block with only the labelled values on an axis, and the new ones; an axis may end up empty."""
+    """The block with the values of an axis that have these labels, and the new values. The axis may become empty."""
 
     def keep(owner: B) -> B:
         values = getattr(owner, axis, None)

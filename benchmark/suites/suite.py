@@ -1,4 +1,4 @@
-"""Suites: named sets of cells, checked to the last name and parameter before anything runs.
+"""Suites: named sets of cells. All names and parameters are checked before anything runs.
 
 A suite has a `description`, `leaderboard` (whether `fglbench run --all` includes it), `order` and `title` (of the board
 in the report), a `training` section for all of it, and `cross`: one block or a list of blocks. A block crosses its
@@ -14,9 +14,9 @@ be a list, so a block of single values lists one cell.
       methods: [fedavg, {name: fedprox, params: {mu: 0.1}}]
       seeds: 3                                           # 0, 1, 2
 
-`params: tuned` of a method means what `fglbench tune` chose for it on each dataset; `tuned` of the suite names the
-file of these settings, where it is not called as the suite is (`tuned.py`); `tune` has the rounds of a full trial and
-the tuning seeds: `tune: {rounds: 100, seeds: [100], datasets: {citeseer: [100, 101]}}`.
+`params: tuned` of a method: the settings that `fglbench tune` chose for it on each dataset. `tuned` of the suite names
+the file of these settings, if it does not have the name of the suite (`tuned.py`). `tune` has the rounds of a full
+trial and the tuning seeds: `tune: {rounds: 100, seeds: [100], datasets: {citeseer: [100, 101]}}`.
 
 A dataset may override `partitions`, `clients`, `splits`, `backbones` and `training` of its block; a method may override
 `backbones` and `training`. Training settings are merged key by key: suite, block, dataset, method; the last one wins.
@@ -43,8 +43,8 @@ B = TypeVar("B", bound=Part)
 
 TASK_AXES = ("partitions", "clients", "splits", "backbones")
 
-TUNING_SEED = 100  # tuning seeds start here; below are the seeds that suites score
-TUNED = "tuned"  # params of a method that `fglbench tune` chooses
+TUNING_SEED = 100  # the first tuning seed; suites score lower seeds
+TUNED = "tuned"  # `params` of a method with tuned settings
 
 
 def _as_list(value: Any) -> Any:
@@ -72,12 +72,12 @@ def _as_seeds(value: Any) -> Any:
 
 
 def _first(*axes: list[T] | None) -> list[T]:
-    """The first axis that is given; an empty one is given."""
+    """The first axis that is not None."""
     return next(axis for axis in axes if axis is not None)
 
 
 def _checked(check: Callable[[Any], object]) -> AfterValidator:
-    """So that what `check` raises, a wrong name or parameter, is reported with its line."""
+    """Report a UserError of `check` (a wrong name or parameter) with its line."""
 
     def checked(value: Any) -> Any:
         try:
@@ -133,7 +133,8 @@ class Block(Part):
     training: Training = Field({})
 
     def cells(self, training: dict[str, Any], table: Table) -> Iterator[Cell]:
-        """Every combination, neighbours sharing their data, but those that have to be tuned and are not in the table.
+        """Every combination; cells with the same data are next to each other. Cells without their tuned settings in the
+        table are left out.
 
         UserError for an unknown name or parameter, and for a seed that the method was tuned on.
         """
@@ -148,24 +149,24 @@ class Block(Part):
             }
             for values in product(*axes.values()):
                 task = dict(zip(axes, values, strict=True), seed=self.seeds[0])
-                alike = [pair for m in self.methods for pair in self._of_method(m, dataset, task, training, table)]
-                for seed, (cell, chosen) in product(self.seeds, alike):
+                cells = [pair for m in self.methods for pair in self._of_method(m, dataset, task, training, table)]
+                for seed, (cell, tuned) in product(self.seeds, cells):
                     seeded = cell.at(seed)
-                    if chosen is not None:
-                        chosen.unseen(seeded)
+                    if tuned is not None:
+                        tuned.unseen(seeded)
                     yield seeded
 
     def _of_method(
         self, method: MethodEntry, dataset: DatasetEntry, task: dict[str, Any], training: dict[str, Any], table: Table
     ) -> Iterator[tuple[Cell, Tuned | None]]:
-        """A method's cells on a task, one for each of the backbones, and what chose their setting."""
+        """The cells of a method on a task, one per backbone, and their tuned settings."""
         config = train_config({**training, **self.training, **dataset.training, **method.training})
         for backbones in _first(method.backbones, dataset.backbones, self.backbones):
             cell = settled(Cell(**task, method=method, backbones=tuple(backbones), training=config), filled=True)
             if not method.tuned:
                 yield cell, None
-            elif (chosen := table.get(method.name, {}).get(dataset.name)) is not None:
-                yield chosen.scored(cell), chosen
+            elif (tuned := table.get(method.name, {}).get(dataset.name)) is not None:
+                yield tuned.scored(cell), tuned
 
     def at_own_settings(self) -> Block:
         """See `Suite.at_own_settings`."""
@@ -181,7 +182,7 @@ class Block(Part):
 
 
 def _with_firsts(owner: B) -> B:
-    """With the first value of each axis that makes tasks."""
+    """With the first value of each of TASK_AXES only."""
     axes = {name: values[:1] for name in TASK_AXES if (values := getattr(owner, name, None))}
     return owner.model_copy(update=axes)
 
@@ -190,9 +191,9 @@ Sampler = Literal["table", "random"]
 
 
 class TuningPlan(Part):
-    """How `fglbench tune` tunes a suite. rounds: of a full trial; None: the suite's own. datasets: tuning seeds of
-    datasets that need others than `seeds`. trials: None for the protocol's. sampler: where settings come from, as of
-    `benchmark.tune.design.Design`."""
+    """How `fglbench tune` tunes a suite. rounds: of a full trial; None: those of the suite. trials: None: those of the
+    protocol. sampler: see `benchmark.tune.design.Design`. datasets: tuning seeds of datasets that do not have
+    `seeds`."""
 
     rounds: Count | None = None
     trials: Count | None = None
@@ -201,12 +202,12 @@ class TuningPlan(Part):
     datasets: dict[str, Annotated[list[Seed], Field(min_length=1)]] = Field({})
 
     def seeds_of(self, dataset: str) -> tuple[int, ...]:
-        """The seeds whose validation chooses a dataset's settings."""
+        """The tuning seeds of a dataset."""
         return tuple(self.datasets.get(dataset, self.seeds))
 
 
 class Suite(Part):
-    """A named set of cells. `cells()` gives them in running order, each once."""
+    """A named set of cells. `cells()` lists them in running order, each once."""
 
     name: str
     description: str
@@ -220,45 +221,44 @@ class Suite(Part):
 
     @property
     def tuned_file(self) -> Path:
-        """Where the settings of its tuned methods are."""
+        """The file with the settings of its tuned methods."""
         return tuned_file(self.tuned or self.name)
 
     def cells(self) -> list[Cell]:
-        """All cells but those of `untuned`. UserError as `Block.cells`, and for a file of settings that is none."""
+        """All cells except those of `untuned`. UserError as for `Block.cells`, and for an invalid file of settings."""
         table = read_tuned(self.tuned_file) if self._tuned() else {}
         listed = (cell for block in self.cross for cell in block.cells(self.training, table))
         return list({cell.key: cell for cell in listed}.values())
 
     def untuned(self) -> list[tuple[str, str]]:
-        """(method, dataset) of what has to be tuned before it can run."""
+        """The pairs (method, dataset) that must be tuned before they can run."""
         wanted = self._tuned()
         table = read_tuned(self.tuned_file) if wanted else {}
         return [(method, dataset) for method, dataset in wanted if dataset not in table.get(method, {})]
 
     def lists(self, method: str) -> bool:
-        """Whether a method is named in it; others run on all of its tasks where they are asked for."""
+        """Whether a method is named in the suite. If another method is requested, it runs on all tasks."""
         return any(entry.name == method for block in self.cross for entry in block.methods)
 
     @property
     def has_tuned_settings(self) -> bool:
-        """Whether methods of it have `params: tuned`."""
+        """Whether a method has `params: tuned`."""
         return bool(self._tuned())
 
     def at_defaults(self, cells: Iterable[Cell]) -> list[str]:
-        """The methods that would run with their defaults in a suite whose methods have tuned settings."""
+        """The methods of cells that run with defaults; empty if no method of the suite has tuned settings."""
         if not self.has_tuned_settings:
             return []
         methods = (cell.method.name for cell in cells if not cell.tuning and METHODS.cls(cell.method.name).trains)
         return list(dict.fromkeys(methods))
 
     def base(self) -> Suite:
-        """What is tuned: of each dataset the first partition, clients, split and backbones; of the methods those with
-        `params: tuned`, or all where none has them, with the settings that they have in the suite."""
-        only = bool(self._tuned())
-        return self.model_copy(update={"cross": [block.base(only) for block in self.cross]})
+        """The suite that is tuned: the first partition, number of clients, split and backbones of each dataset; the
+        methods with `params: tuned`, or all if there are none, with the settings in the suite."""
+        return self.model_copy(update={"cross": [block.base(self.has_tuned_settings) for block in self.cross]})
 
     def at_own_settings(self) -> Suite:
-        """With the suite's own settings instead of tuned ones: the cells that there are once all is tuned."""
+        """The suite with its settings instead of tuned ones; it has all cells, tuned or not."""
         return self.model_copy(update={"cross": [block.at_own_settings() for block in self.cross]})
 
     def _tuned(self) -> list[tuple[str, str]]:

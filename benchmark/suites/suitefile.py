@@ -1,4 +1,4 @@
-"""Suite files: YAML text to a `Suite`, with the line of each mistake."""
+"""Suite files: YAML text to a `Suite`, with the line of each error."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .cell import Choice
 from .suite import Block, DatasetEntry, MethodEntry, Suite
 
 FOLDER = Path(__file__).parent
-CUSTOM = "custom"  # what rows with changed settings are filed under
-LARGEST, LONGEST = 2**18, 100  # bytes of a file, characters of a suite's name
+CUSTOM = "custom"  # the suite of rows with changed settings
+LARGEST, LONGEST = 2**18, 100  # limits: bytes of a file, characters of the name of a suite
 
 
 def suite_names() -> list[str]:
@@ -29,9 +29,9 @@ def leaderboard_suites() -> list[Suite]:
 
 
 def load_suite(name: str) -> Suite:
-    """The suite of that name, or the one in the YAML file that `name` is a path of.
+    """The suite of the package with this name, or of the YAML file with this path.
 
-    Raises UserError with file and line for anything that is wrong in it: a mistyped key, name, parameter or value.
+    Raises UserError with file and line for a wrong key, name, parameter or value.
     """
     path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
     try:
@@ -47,23 +47,23 @@ def load_suite(name: str) -> Suite:
         raise UserError(f"cannot read suite file {name!r:.200}: {reason}") from None
     if path.resolve().parent != FOLDER.resolve():
         _check_name(path)
-        suite = parse_suite(text, path)  # its tuned settings are beside it, not in the package
+        suite = parse_suite(text, path)  # its tuned settings are next to the file, not in the package
         return suite if suite.tuned else suite.model_copy(update={"tuned": str(path.with_suffix(".tuned.yaml"))})
     return parse_suite(text, path)
 
 
 def _check_name(path: Path) -> None:
-    """UserError for a file whose rows would lie among something else, for a suite is named after its file."""
+    """Raise UserError if the file name, which is the name of the suite and of the folder of its rows, is not free."""
     name = path.stem.casefold()
     if name in suite_names():
-        raise UserError(f"{path}: the benchmark has a suite {path.stem!r} of its own; rename the file")
+        raise UserError(f"{path}: the benchmark has a suite {path.stem!r}; rename the file")
     if name in {*RESERVED, CUSTOM} or not re.fullmatch(NAME, path.stem) or len(name) > LONGEST:
         raise UserError(f"{path}: rows cannot be filed under {path.stem!r:.80}; rename the file, as in my-suite.yaml")
 
 
 @cache
 def parse_suite(text: str, path: Path) -> Suite:
-    """A suite from YAML text; `path` gives its name and is part of messages. The same text is read once."""
+    """A suite from YAML text. path: for its name and for messages."""
     tree, values = yamltext.parse(text, str(path))
     if not isinstance(values, dict):
         raise UserError(f"{path}: a suite is a mapping with `description` and `cross`")
@@ -76,8 +76,8 @@ def parse_suite(text: str, path: Path) -> Suite:
 
 
 def _located(error: ValidationError, tree: yaml.Node | None, path: Path) -> UserError:
-    """The first problem of a suite file, with its line, path and, for a mistyped key, the nearest good one."""
-    problem = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # a typo also makes a key missing
+    """The first problem of a suite file with its line and keys; for a wrong key also the most similar valid key."""
+    problem = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # its correct form is missing too
     line, keys = 1, [""]
     model: type[BaseModel] = Suite
     for part in problem["loc"]:
@@ -87,7 +87,7 @@ def _located(error: ValidationError, tree: yaml.Node | None, path: Path) -> User
         mark, tree = _child(tree, part)
         line = mark.start_mark.line + 1 if mark else line
     if problem["type"] == "extra_forbidden":
-        known = model.model_fields.keys() - ({"name"} if model is Suite else set())  # which a suite has from its file
+        known = model.model_fields.keys() - ({"name"} if model is Suite else set())  # a suite is named after its file
         return UserError(f"{path}:{line}: {did_you_mean(keys[-1], known, 'key')}")
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] not in ("missing", "value_error"):
@@ -95,7 +95,7 @@ def _located(error: ValidationError, tree: yaml.Node | None, path: Path) -> User
     return UserError(f"{path}:{line}: {'.'.join(keys[1:])}: {message}")
 
 
-_MODELS: dict[str, type[BaseModel]] = {  # what is below a key
+_MODELS: dict[str, type[BaseModel]] = {  # key -> model of its value
     "cross": Block,
     "datasets": DatasetEntry,
     "methods": MethodEntry,
@@ -106,7 +106,7 @@ _MODELS: dict[str, type[BaseModel]] = {  # what is below a key
 
 
 def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node | None, yaml.Node | None]:
-    """(where it begins, the node) below `node` at a key or index; a single value means a list of one."""
+    """(node with the line, child node) below `node` at a key or index; a single value is a list of one."""
     if isinstance(part, int) and isinstance(node, yaml.SequenceNode):
         child = node.value[part] if part < len(node.value) else None
         return child, child

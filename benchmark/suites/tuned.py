@@ -2,7 +2,7 @@
 
     fedavg:
       cora:
-        method: {}                                     # the values that take the place of the suite's
+        method: {}                                     # values that replace those of the suite
         training: {optimiser: sgd, lr: 0.5, weight_decay: 0.0005}
         backbone: {dropout: 0.5}
         study: leaderboard/fedavg/cora/1f0c2a9b        # rows: results/tuning/leaderboard/fedavg.csv
@@ -15,7 +15,7 @@
         default: 0.79
         commit: 0123abc
 
-What is not named keeps the suite's value. `fglbench tune` merges what it chooses into the file.
+Other settings have the value of the suite. `fglbench tune` merges its choices into the file.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ HEAD = (
 )
 
 
-TRAINING, BACKBONE = {"optimiser", "lr", "weight_decay"}, {"dropout"}  # of a cell, what `fglbench tune` chooses
+TRAINING, BACKBONE = {"optimiser", "lr", "weight_decay"}, {"dropout"}  # parameters that `fglbench tune` chooses
 
 
 class Values(Part):
-    """The values of a cell that are tuned, by what they belong to; the cell keeps the others."""
+    """The tuned values of a cell by section."""
 
     method: dict[str, Any] = Field({})
     training: dict[str, Any] = Field({})
@@ -58,7 +58,7 @@ class Values(Part):
         return ", ".join(f"{name}={value}" for part in parts for name, value in getattr(self, part).items())
 
     def applied(self, cell: Cell) -> Cell:
-        """The cell with these values instead of its own. UserError for a wrong parameter."""
+        """The cell with these values. UserError for a wrong parameter."""
         method = Choice(name=cell.method.name, params=cell.method.params | self.method)
         backbones = tuple(Choice(name=choice.name, params=choice.params | self.backbone) for choice in cell.backbones)
         training = train_config(dict(cell.training) | self.training)
@@ -67,26 +67,26 @@ class Values(Part):
 
 
 class Tuned(Values):
-    """A setting that was chosen, and how."""
+    """A chosen setting, and how it was chosen."""
 
     study: str = Field(description="suite/method/dataset/digest of everything that defines the study")
     trials: int = Field(ge=1)
     rounds: int = Field(ge=1, description="training rounds of all trials and seeds together")
     seeds: list[int] = Field(min_length=1)
-    rungs: list[int] = Field([], description="training rounds of a trial of each rung; [] for the suite's")
-    trial: int = Field(ge=0, description="its number; 0 is the suite's own setting")
-    val: float = Field(ge=0, le=1, description="mean validation figure over the seeds, at all rounds")
-    default: float | None = Field(ge=0, le=1, description="that of trial 0; empty where it failed")
+    rungs: list[int] = Field([], description="training rounds of a trial of each rung; [] for those of the suite")
+    trial: int = Field(ge=0, description="its number; 0 is the setting of the suite")
+    val: float = Field(ge=0, le=1, description="mean validation score over the seeds, with all rounds")
+    default: float | None = Field(ge=0, le=1, description="val of trial 0; empty if it failed")
     commit: str = ""
 
     def scored(self, cell: Cell) -> Cell:
-        """The cell with this setting, and saying so. UserError where the setting was chosen on the cell's seed."""
+        """The cell with this setting and its `tuning`. UserError as for `unseen`."""
         self.unseen(cell)
-        told = canonical({name: getattr(self, name) for name in ("study", "trials", "rounds", "seeds")})
-        return self.applied(cell).model_copy(update={"tuning": told})
+        study = canonical({name: getattr(self, name) for name in ("study", "trials", "rounds", "seeds")})
+        return self.applied(cell).model_copy(update={"tuning": study})
 
     def unseen(self, cell: Cell) -> None:
-        """UserError where the setting was chosen on the cell's seed."""
+        """Raise UserError if the setting was chosen on the seed of the cell."""
         if cell.seed in self.seeds:
             raise UserError(
                 f"{cell}: seed {cell.seed} chose the setting ({self.study}) and cannot be scored; take another"
@@ -97,12 +97,12 @@ Table = dict[str, dict[str, Tuned]]  # method -> dataset -> setting
 
 
 def tuned_file(name: str) -> Path:
-    """Where the settings called `name` are: among the package's, or the YAML file that it is a path of."""
+    """The file of settings of the package with this name, or the YAML file with this path."""
     return Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
 
 
 def read_tuned(path: Path) -> Table:
-    """The settings in a file, none where there is no file. UserError (one line) for one that is not of this form."""
+    """The settings in a file; empty if there is no file. UserError (one line) for an invalid file."""
     try:
         table = _table(path.read_text(encoding="utf-8"), str(path))
         return {method: dict(by_dataset) for method, by_dataset in table.items()}
@@ -118,13 +118,13 @@ def read_tuned(path: Path) -> Table:
     raise UserError(f"cannot read tuned settings {str(path)!r}: {reason}; `fglbench tune` writes them")
 
 
-@lru_cache(maxsize=8)  # every plan of a suite asks for it
+@lru_cache(maxsize=8)  # every plan of a suite needs it
 def _table(text: str, source: str) -> Table:
     return TypeAdapter(Table).validate_python(parse(text, source)[1] or {})
 
 
 def check_writable(path: Path) -> None:
-    """UserError where a file of settings could not be written: asked before trials are run for it."""
+    """Raise UserError if a file of settings cannot be written. Called before trials run."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
@@ -136,7 +136,7 @@ def check_writable(path: Path) -> None:
 
 
 def write_tuned(path: Path, table: Mapping[str, Mapping[str, Tuned]]) -> None:
-    """Replace a file of settings, methods and datasets in order. UserError where it cannot be written."""
+    """Replace a file of settings, sorted by method and dataset. UserError if it cannot be written."""
     values = {
         method: {dataset: tuned.model_dump() for dataset, tuned in sorted(table[method].items())}
         for method in sorted(table)

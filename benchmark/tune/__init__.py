@@ -1,1 +1,1 @@
-"""Choosing settings on validation: every method with the same number of trials and of training rounds."""
+"""Tuning on validation: every method has the same number of trials and of training rounds."""

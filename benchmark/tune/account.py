@@ -1,4 +1,4 @@
-"""What the studies of a suite came to: a page and a figure, from the file of settings and the rows of the trials."""
+"""The report of a suite's studies: a page and a figure, from the file of settings and the rows of the trials."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from ..suites.tuned import Tuned, read_tuned
 from .session import DEFAULT, Study, Wanted, studies
 
 PAGE, FIGURE = "README.md", "tuning.png"
-FEW = 4  # trials, below which nothing is said of importance
+FEW = 4  # trials below which importance is not estimated
 
 
 class Finished(NamedTuple):
-    """A study that is in the file of settings, and its rows."""
+    """A study in the file of settings, and its rows."""
 
     study: Study
     chosen: Tuned
@@ -39,7 +39,8 @@ class Finished(NamedTuple):
 
 
 def write(results: Path, suite: str, settings: Path) -> Path:
-    """Write the page of a suite's studies and its figure; where the page is. UserError where no study is finished."""
+    """Write the page and the figure of a suite's studies; return the path of the page. UserError if no study is
+    finished."""
     finished_studies = finished(Store(results / APART), suite, settings)
     if not finished_studies:
         raise UserError(f"no finished study of suite {suite!r} in {settings}; run `fglbench tune -s {suite}` first")
@@ -53,31 +54,31 @@ def write(results: Path, suite: str, settings: Path) -> Path:
 
 
 def finished(store: Store, suite: str, settings: Path) -> list[Finished]:
-    """The studies that the file names and that today's ranges and the rows bear out, by dataset and method."""
+    """The studies of the file of settings that are unchanged and have all rows, by dataset and method."""
     groups = defaultdict[tuple[int, tuple[int, ...], int | None], list[tuple[str, str]]](list)
     table = read_tuned(settings)
     for method, by_dataset in table.items():
         for dataset, tuned in by_dataset.items():
             groups[tuned.trials, tuple(tuned.seeds), tuned.rungs[-1] if tuned.rungs else None].append((method, dataset))
-    standing = {row.key: row for row in store.rows(latest_only=True)}
+    stored = {row.key: row for row in store.rows(latest_only=True)}
     entries = []
     for (trials, seeds, rounds), pairs in groups.items():
         methods, datasets = (tuple(dict.fromkeys(names)) for names in zip(*pairs, strict=True))
         for study in chain.from_iterable(studies(Wanted(suite, methods, datasets, trials, seeds, rounds)).values()):
             chosen = table.get(study.cell.method.name, {}).get(study.cell.dataset.name)
-            if chosen is not None and chosen.study == study.id and (rows := _told(study, standing)):
+            if chosen is not None and chosen.study == study.id and (rows := _replayed(study, stored)):
                 entries.append(Finished(study, chosen, rows))
     return sorted(entries, key=lambda entry: (entry.study.cell.dataset.name, entry.study.cell.method.name))
 
 
-def _told(study: Study, standing: Mapping[str, Row]) -> tuple[Row, ...]:
-    """Give a study its stored rows and return them; none if some are missing."""
+def _replayed(study: Study, stored: Mapping[str, Row]) -> tuple[Row, ...]:
+    """Give a study its stored rows and return them; empty if some are missing."""
     rows = list[Row]()
     while cells := study.cells():
-        if any(cell.key not in standing for cell in cells):
+        if any(cell.key not in stored for cell in cells):
             return ()
-        rows += [standing[cell.key] for cell in cells]
-        study.tell(standing)
+        rows += [stored[cell.key] for cell in cells]
+        study.tell(stored)
     return tuple(rows)
 
 
@@ -106,7 +107,7 @@ def page(entries: Sequence[Finished]) -> str:
 
 
 def _budget(entries: Sequence[Finished]) -> str:
-    """Trials, rounds granted and rounds run, method by method; they are to be equal."""
+    """Trials, rounds granted and rounds run of each method; they should be equal."""
     lines = []
     for method in sorted({entry.study.cell.method.name for entry in entries}):
         of_method = [entry for entry in entries if entry.study.cell.method.name == method]
@@ -145,20 +146,21 @@ def _importance(entries: Sequence[Finished]) -> str:
 
 
 def importance(study: Study) -> Mapping[str, float]:
-    """Of each dimension for validation in the first rung, which all trials ran; empty where there is nothing to say."""
+    """The importance of each dimension for validation in the first rung (fANOVA); empty with few trials or equal
+    values."""
     trials = [(trial, values[0]) for trial in study.trials if (values := study.values(trial))]
     if len(trials) < FEW or len({value for _, value in trials}) == 1:
         return {}
-    all_alike = optuna.create_study(direction="maximize")
+    first_rung = optuna.create_study(direction="maximize")
     for trial, value in trials:
         copy = optuna.trial.create_trial(params=trial.params, distributions=trial.distributions, value=value)
-        all_alike.add_trial(copy)
-    return get_param_importances(all_alike, evaluator=FanovaImportanceEvaluator(seed=0))
+        first_rung.add_trial(copy)
+    return get_param_importances(first_rung, evaluator=FanovaImportanceEvaluator(seed=0))
 
 
 def picture(studies: Sequence[Study]) -> bytes:
-    """A PNG with two panels a dataset: validation of all trials in the first rung, with the suite's own setting and the
-    best for all rounds; and the best so far in the first rung, against its first trial."""
+    """A PNG with two panels per dataset: validation of all trials in the first rung, with the suite's own setting and
+    the best for all rounds; and the best so far in the first rung, minus the first trial."""
     datasets = list(dict.fromkeys(study.cell.dataset.name for study in studies))
     methods = sorted({study.cell.method.name for study in studies})
     look = looks(methods)
@@ -177,7 +179,7 @@ def picture(studies: Sequence[Study]) -> bytes:
 
 
 def _spread(axes: Axes, studies: Sequence[Study]) -> None:
-    """Grey: first rung. Ring: the suite's own setting, dot: the best, for all rounds."""
+    """Grey: first rung. Ring: the suite's own setting; dot: the best; both for all rounds."""
     for place, study in enumerate(studies):
         values = [scores for trial in study.trials if (scores := study.values(trial))]
         full = [scores[-1] for scores in values if len(scores) == len(study.rungs)]

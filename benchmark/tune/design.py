@@ -1,11 +1,11 @@
-"""The settings that a study tries: one table of optimiser settings for all methods, and a method's own parameters.
+"""The settings of a study's trials: one table of optimiser settings for all methods, and a method's own parameters.
 
-Every method is tried with the same rows of `TABLE`, in the same order. A method that brings its own SGD takes its rate
-from the last column. The method's own parameters are sampled beside the table, by a scrambled Halton sequence.
-Trial 0 is always the setting that the suite has.
+Every method is tried with the same rows of `TABLE`, in the same order. A method with its own SGD takes its learning
+rate from the last column. The method's own parameters are sampled by a scrambled Halton sequence. Trial 0 is always the
+setting of the suite.
 
-A suite with `tune: {sampler: random}` draws both at random instead, from the same ranges, for each method and dataset
-anew. It checks whether levels and order of methods depend on the table.
+A suite with `tune: {sampler: random}` draws both at random from the same ranges, for each method and dataset, to check
+whether scores and ranks of methods depend on the table.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from ..suites.cell import Cell
 from ..suites.suite import Sampler
 from ..suites.tuned import Values
 
-MOST_OWN = 2  # parameters of a method that are tuned: no method wins by a larger space
+MOST_OWN = 2  # most tuned parameters of a method, so that no method has a much larger space
 FEW, MANY = 8, 16  # trials of a study
 SCRAMBLE = 0  # seed of the Halton sequence
 MANY_SETTINGS = 3  # settings of a method's own parameters, above which a study has MANY trials
 
 
 class Row(NamedTuple):
-    """An optimiser setting. sgd_rate: the rate of a method that brings its own SGD."""
+    """An optimiser setting. sgd_rate: the learning rate of a method with its own SGD."""
 
     optimiser: str
     rate: float
@@ -61,12 +61,12 @@ TABLE = (
     Row("sgd", 0.25, 0.0, 0.5, 2.0),
     Row("sgd", 0.05, 5e-4, 0.5, 0.05),
 )
-RANDOM_TRIALS = 64  # draws of a random design; a study takes the first of them
-GRAPHS = 0.01  # SGD rates for sets of graphs in units of those above: a sum over a graph's nodes makes gradients large
+RANDOM_TRIALS = 64  # draws of a random design; a study uses the first ones
+GRAPHS = 0.01  # factor of SGD rates for sets of graphs, where sums over nodes make gradients large
 
 
 def random_rows(rng: np.random.Generator) -> tuple[Row, ...]:
-    """Optimiser settings from the ranges of `TABLE`: rates and decay log-uniform, no weight decay in a quarter."""
+    """Optimiser settings from the ranges of `TABLE`: rates and decay log-uniform, a quarter without weight decay."""
 
     def log_uniform(low: float, high: float) -> float:
         return float(f"{math.exp(rng.uniform(math.log(low), math.log(high))):.3g}")
@@ -84,8 +84,8 @@ def random_rows(rng: np.random.Generator) -> tuple[Row, ...]:
 
 
 class Dimension(NamedTuple):
-    """name: as `--set` has it, as `method.mu`. default: the suite's value. choices: every value tried, the default
-    among them; each is canonical JSON of the fields that it sets."""
+    """name: as in `--set`, for example `method.mu`. default: the suite's value. choices: all values, with the default;
+    each is canonical JSON of the fields that it sets."""
 
     name: str
     default: str
@@ -139,9 +139,9 @@ class Design:
         return MANY if self.own_settings > MANY_SETTINGS else FEW
 
     def points(self, trials: int) -> list[dict[str, str]]:
-        """The first `trials` points, each dimension's choice by name; point 0 is the suite's setting.
+        """The first `trials` points: dimension name -> choice. Point 0 is the suite's setting.
 
-        A study of more trials begins with the points of a smaller one. UserError where the design has fewer.
+        A study of more trials begins with the points of a smaller one. UserError if the design has fewer points.
         """
         settings = {self.cell.key: {dimension.name: dimension.default for dimension in self.dimensions}}
         for row, draw in zip(self.rows, self._draws, strict=True):
@@ -197,7 +197,7 @@ def _parameters(cell: Cell, method: type[Spec]) -> list[Dimension]:
 
 
 def _has_effect(cell: Cell, name: str, choices: tuple[str, ...]) -> bool:
-    """Whether the choices of a dimension make different cells: a method may set its own optimiser."""
+    """Whether the choices of a dimension give different cells; they do not if the method sets the field itself."""
     return len({applied(cell, {name: choice}).key for choice in choices}) > 1
 
 
@@ -210,5 +210,5 @@ def values(point: Mapping[str, str]) -> Values:
 
 
 def applied(cell: Cell, point: Mapping[str, str]) -> Cell:
-    """The cell with these choices. UserError for a value that its field refuses."""
+    """The cell with these choices. UserError for a value that is not valid."""
     return values(point).applied(cell)

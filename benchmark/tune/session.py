@@ -1,11 +1,12 @@
-"""Tuning a suite: its studies, dataset by dataset, and the file of what they choose.
+"""Tuning of a suite: its studies by dataset, and the file of the chosen settings.
 
-A study is a method on a dataset. Its trials are the points of a design; rows of the results folder are its memory.
+A study is one method on one dataset. Its trials are the points of a design; its state is the rows of the results
+folder.
 
-All trials are fixed before anything runs, the suite's own setting first. They are trained in two rungs: all for a third
-of the rounds, a quarter of them for all rounds. A rung is a whole run of its own, and is done before anything is
-decided on it. So a study is a function of rows: the same however many workers there are, however often it was
-interrupted, and methods with as many trials train for as many rounds.
+All trials are fixed before anything runs, the suite's own setting first. They are trained in two rungs: all trials for
+a third of the rounds, then a quarter of them for all rounds. Each rung trains from the start, and the best are selected
+after all its runs. A study is thus a function of rows, independent of the number of workers and of interruptions, and
+methods with the same number of trials train for the same number of rounds.
 """
 
 from __future__ import annotations
@@ -42,21 +43,21 @@ from ..suites.suitefile import load_suite
 from ..suites.tuned import Tuned, Values, read_tuned, write_tuned
 from .design import Design, applied, values
 
-FIRST, KEPT = 3, 4  # the first rung takes a third of the rounds; a quarter of its trials continues
-LEAST = 2  # trials of the last rung: the suite's own setting and another
+FIRST, KEPT = 3, 4  # the first rung has a third of the rounds; a quarter of its trials continues
+LEAST = 2  # fewest trials of the last rung: the suite's own setting and another one
 DEFAULT = 0  # the trial with the suite's own setting; it is never pruned
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 class Halving(optuna.pruners.BasePruner):
-    """Keeps the best of a whole rung, and trial 0.
+    """Keeps the best trials of a whole rung, and trial 0.
 
-    Optuna's SuccessiveHalvingPruner decides on a trial when it reports, by those that came before it: how many go on
-    depends on their order. This one is asked when all trials of the rung have reported, and keeps a fixed number.
+    Optuna's SuccessiveHalvingPruner compares a trial with those that reported before it, so the number that continues
+    depends on their order. This one is called after all trials of the rung have reported, and keeps a fixed number.
     """
 
-    def __init__(self, room: Mapping[int, int]) -> None:
-        self.room = room  # rounds of a rung -> how many go on
+    def __init__(self, kept: Mapping[int, int]) -> None:
+        self.kept = kept  # rounds of a rung -> number of trials that continue
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
         step = trial.last_step
@@ -64,15 +65,15 @@ class Halving(optuna.pruners.BasePruner):
         reports = {t.number: t.intermediate_values for t in study.get_trials(deepcopy=False)}
         seen = {number: scores[step] for number, scores in reports.items() if step in scores}
         order = sorted(seen, key=lambda number: (number != DEFAULT, -seen[number], number))
-        return trial.number not in order[: self.room[step]]
+        return trial.number not in order[: self.kept[step]]
 
 
 class Study:
-    """cell: what is tuned, of any seed. trials: how many; None for the protocol's number. seeds: over whose runs
-    validation is averaged. sampler: as of `Design`.
+    """A study of one method on one dataset. cell: the suite's, with any seed. trials: their number; None: the
+    protocol's. seeds: validation is averaged over them. sampler: see `Design`.
 
-    Its rungs: `cells` of one are run, `tell` takes their rows, and the next one has what is left. UserError as
-    `Design`, and where there are fewer settings than trials.
+    For each rung, run `cells` and give their rows to `tell`, until there are no cells. UserError as `Design`, and if
+    there are fewer settings than trials.
     """
 
     def __init__(
@@ -99,28 +100,28 @@ class Study:
 
     @cached_property
     def id(self) -> str:
-        """suite/method/dataset/digest, the digest of all that defines the study."""
-        what = {"cell": self.cell.seedless, "points": self.points, "sizes": self.sizes, "seeds": self.seeds}
-        digest = hashlib.sha256(canonical(what).encode()).hexdigest()[:8]
+        """suite/method/dataset/digest; the digest is of everything that defines the study."""
+        definition = {"cell": self.cell.seedless, "points": self.points, "sizes": self.sizes, "seeds": self.seeds}
+        digest = hashlib.sha256(canonical(definition).encode()).hexdigest()[:8]
         return f"{self.suite}/{self.cell.method.name}/{self.cell.dataset.name}/{digest}"
 
     @property
     def size(self) -> int:
-        """Cells of all rungs."""
+        """The number of cells of all rungs."""
         return sum(self.sizes) * len(self.seeds)
 
     @property
     def rounds(self) -> int:
-        """Rounds that all trials may take together, on all seeds."""
+        """The largest number of rounds of all trials together, on all seeds."""
         return sum(size * rounds for size, rounds in zip(self.sizes, self.rungs, strict=True)) * len(self.seeds)
 
     def planned(self) -> list[tuple[Cell, int]]:
-        """A cell of each rung, at the suite's own setting, and how many of such the rung has."""
+        """Per rung, a cell with the suite's own setting, and the number of the rung's cells."""
         rungs = zip(self.rungs, self.sizes, strict=True)
         return [(_short(self.cell, rounds), size * len(self.seeds)) for rounds, size in rungs]
 
     def cells(self) -> list[Cell]:
-        """What the rung that is due has to run; nothing in the end."""
+        """The cells of the current rung; empty after the last."""
         return [cell for trial in self.alive for cell in self._cells(trial)]
 
     def _cells(self, trial: optuna.Trial) -> list[Cell]:
@@ -130,7 +131,7 @@ class Study:
 
     def tell(self, rows: Mapping[str, Row]) -> None:
         """Take the rows of this rung, by key; the best trials continue. A trial without validation has failed."""
-        standing = []
+        scored = []
         for trial in self.alive:
             trial_rows = [rows[cell.key] for cell in self._cells(trial)]
             self.ran += sum(row.rounds or 0 for row in trial_rows)
@@ -140,23 +141,23 @@ class Study:
             else:
                 values = [sign(row.score_metric) * (row.val or 0) for row in trial_rows]
                 trial.report(sum(values) / len(trial_rows), self.rungs[self.rung])
-                standing.append(trial)
+                scored.append(trial)
         last = self.rung == len(self.rungs) - 1
-        pruned = [] if last else [trial for trial in standing if trial.should_prune()]
+        pruned = [] if last else [trial for trial in scored if trial.should_prune()]
         for trial in pruned:
             self.optuna.tell(trial, state=TrialState.PRUNED)
-        for trial in standing if last else ():
+        for trial in scored if last else ():
             self.optuna.tell(trial, self.values(trial)[-1])
-        self.alive = [] if last else [trial for trial in standing if trial not in pruned]
+        self.alive = [] if last else [trial for trial in scored if trial not in pruned]
         self.rung += 1
 
     def values(self, trial: optuna.Trial) -> list[float]:
-        """Its validation figures, rung by rung, as far as it came; of errors negative ones."""
+        """Validation figures of a trial, one per finished rung; negated if lower is better."""
         frozen = self.optuna.trials[trial.number]
         return list(frozen.intermediate_values.values())
 
     def chosen(self, commit: str) -> Tuned:
-        """The best of the trials that ran for all rounds, the first of equal ones. UserError where none did."""
+        """The best of the trials that ran for all rounds, the first if equal. UserError if there is none."""
         full = {
             n: scores for n, trial in enumerate(self.trials) if len(scores := self.values(trial)) == len(self.rungs)
         }
@@ -183,7 +184,7 @@ def _short(cell: Cell, rounds: int) -> Cell:
 
 
 def _lacking(row: Row) -> str:
-    """Why a row has no validation figure."""
+    """Return why a row has no validation figure."""
     if row.status != "ok":
         return f"{row.status}: {row.error}"
     return "no validation figure: no node or graph is for validation; give the split a share of validation"
@@ -194,8 +195,8 @@ STUDIES = ".studies"  # below the folder of trials
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to tune. Empty tuples: all that the suite has. trials, seeds, rounds (of a full trial): None for what the
-    protocol and the suite say. own_dataset: a dataset of the user's, on its own clients. settings: as of `Request`."""
+    """What to tune. Empty tuples: all of the suite. trials, seeds, rounds (of a full trial): None: those of the
+    protocol and the suite. own_dataset: a dataset of the user, with its own clients. settings: as in `Request`."""
 
     suite: str
     methods: tuple[str, ...] = ()
@@ -235,7 +236,7 @@ def studies(wanted: Wanted) -> dict[str, list[Study]]:
 
 
 def own_settings(results: Path, dataset: str, metric: str | None) -> Path:
-    """Where settings of a dataset of the user's own go: a file for each metric."""
+    """The file of settings of one of the user's own datasets: one per metric."""
     return results / f"{dataset.partition(':')[2]}.{metric or 'accuracy'}.tuned.yaml"
 
 
@@ -258,7 +259,7 @@ def _check_seeds(suite: Suite, seeds: Iterable[int]) -> None:
 
 @dataclass(frozen=True)
 class Tuner:
-    """Runs studies in `results`/tuning and writes what they choose to `out`. The rest as in `Job`."""
+    """Runs studies in `results`/tuning and writes the chosen settings to `out`. Other fields as in `Job`."""
 
     results: Path
     out: Path
@@ -272,10 +273,10 @@ class Tuner:
     def run(
         self, studies: Sequence[Study], complain: Callable[[str], object], observer: Callable[[], Observer]
     ) -> list[Tuned]:
-        """Carry out studies of one dataset, all of a rung together; return what was chosen and stored in the file.
+        """Run studies of one dataset, rung by rung, and write the chosen settings to the file; return them.
 
-        A study whose trials all failed is complained of and left out. UserError as `Job.load` and `Job.run`; what is
-        interrupted resumes when it is called again.
+        `complain` gets a message for each study without results, which is left out. UserError as `Job.load` and
+        `Job.run`. After an interruption, the same call continues.
         """
         while cells := [(study.suite, cell) for study in studies for cell in study.cells()]:
             rows = self._rows(cells, complain, observer)
@@ -292,22 +293,22 @@ class Tuner:
         return [chosen for _, chosen in results]
 
     def left(self, studies: Iterable[Study]) -> list[list[tuple[Cell, int]]]:
-        """What studies without results still have to run, as `planned`; without those that are done.
+        """The cells that unfinished studies still have to run, one list per study, in the form of `planned`.
 
-        They get the rungs that the results folder has, all of a rung together, so that it is read once per rung.
+        `studies` get the rows that the results folder already has; it is read once per rung.
         """
-        due, runs = list(studies), []
-        while cells := [(study.suite, cell) for study in due for cell in study.cells()]:
+        current, runs = list(studies), []
+        while cells := [(study.suite, cell) for study in current for cell in study.cells()]:
             plan = Job(cells, self.store, self.options, self.rerun).plan()
-            missing, standing = {item.cell.key for item in plan.todo}, list[Study]()
+            missing, finished = {item.cell.key for item in plan.todo}, list[Study]()
             rows = {item.row.key: item.row for item in plan.items if item.row is not None}
-            for study in due:
+            for study in current:
                 if todo := [(cell, 1) for cell in study.cells() if cell.key in missing]:
                     runs.append([*todo, *study.planned()[study.rung + 1 :]])
                 else:
                     study.tell(rows)
-                    standing.append(study)
-            due = standing
+                    finished.append(study)
+            current = finished
         return runs
 
     def _rows(
@@ -326,7 +327,7 @@ class Tuner:
             write_tuned(self.out, table)
 
     def _keep(self, study: Study) -> None:
-        """The study as Optuna stores it, for its own tools. Nothing is read from there: rows are what counts."""
+        """Store the study in Optuna's format, for Optuna's tools. Nothing is read from there."""
         name = f"{safe_name(study.cell.method.name)}.{safe_name(study.cell.dataset.name)}.log"
         path = self.store.root / STUDIES / study.suite / name
         path.parent.mkdir(parents=True, exist_ok=True)

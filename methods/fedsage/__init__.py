@@ -1,4 +1,4 @@
-"""FedSage and FedSage+, and the parts of its neighbour generator that FedDEP uses."""
+"""FedSage and FedSage+, and the parts of the neighbour generator that FedDEP uses."""
 
 from .fedsageplus import FedSage, FedSagePlus
 from .neighgen import Impaired, NeighGen, first_hidden, hide, impair, match

@@ -1,4 +1,4 @@
-"""FedSage: federated GraphSAGE. FedSage+: the same with a generator for the neighbours that the cut took away."""
+"""FedSage: FedAvg of GraphSAGE. FedSage+: also generates the neighbours that the partition removed."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from .turn import Answer, Generation, Turn, random_neighbours, reach
 class FedSage(FedAvg):
     """Zhang et al., NeurIPS 2021 (arXiv 2106.13430), without the generator: FedAvg of a GraphSAGE classifier.
 
-    Client and messages as FedAvg; server: the plain mean of the models, as the released code has it. Depth, width and
-    dropout are the cell's; the neighbourhood is complete where the released code samples 5 neighbours a layer. So are
-    rate and rounds: the released classifier has Adam 0.001 and 20 rounds, where the boards' is 0.01.
+    Client and messages as FedAvg; server: the uniform mean of the models, as in the released code. Depth, width,
+    dropout, rate and rounds are the run's (released: Adam 0.001, 20 rounds; the boards have 0.01). Neighbourhoods are
+    complete; the released code samples 5 neighbours per layer.
     """
 
     summary = "FedAvg of a GraphSAGE classifier"
@@ -56,7 +56,7 @@ class FedSage(FedAvg):
         return config.model_copy(update={"weighting": "uniform"}) if self.uniform else config
 
 
-LIMIT = 8 * 2**30  # bytes that a run may take
+LIMIT = 8 * 2**30  # bytes; a run that needs more is skipped
 
 
 @METHODS.register("fedsage+")
@@ -65,37 +65,38 @@ class FedSagePlus(Generation, FedSage):
 
     NeighGen: encoder H^e (GraphSAGE, d -> hidden -> latent, z_i), dGen (linear, ReLU: n~_i missing neighbours), fGen
     (z_i + N(0, 1) noise -> 256 -> 2048 -> dropout -> P maps to d, tanh: features x~_ip). A client hides a share of its
-    validation nodes; n_i and x_iq are the hidden neighbours of node i. On the training nodes T of the impaired graph
+    validation nodes; n_i is the number and x_iq are the features of node i's hidden neighbours. The loss on the
+    training nodes T of the impaired graph, the graph without hidden nodes, is
     L = a SmoothL1(n~, n) + b/|T| sum_i sum_{p <= n~_i} min_{q <= n_i} ||x~_ip - x_iq||^2 + c CE(classifier, mended)
-    (a node that lacks none has no feature term; the classifier sees the impaired graph, mended).
+    (no feature term for a node without hidden neighbours; the classifier gets the mended impaired graph).
 
-    Before the rounds each client i takes a turn, alone, so that only one generator exists at a time:
-    1. `generator_epochs` on L: encoder, dGen, fGen and a classifier together, the latter from the initial model.
-    2. `exchange_epochs` in which fGen alone learns L + b sum_{j != i} L_ij, L_ij the feature term with P random
-       neighbours of a random node of client j as each node's targets. i sends fGen, z_i + noise and n~_i of its
-       training nodes; the server passes them to every j, which returns the gradient of L_ij; the server adds these up.
-       The dropout mask of those rows is drawn from a stream that all share. No client sees another's features.
-    3. It mends its graph with round(n~_i) <= P new neighbours a node, joined both ways.
+    Before the rounds the clients train their generators in turn, so that only one generator exists at a time:
+    1. `generator_epochs` on L: encoder, dGen, fGen and a classifier, which starts from the initial model.
+    2. `exchange_epochs` of fGen alone on L + b sum_{j != i} L_ij, L_ij the feature term whose targets are, for each
+       node, P random neighbours of a random node of client j. i sends fGen, z_i + noise and n~_i of its training nodes;
+       the server forwards them to each j, which returns the gradient of L_ij; the server adds these gradients. All
+       clients draw the dropout mask of those rows from the same stream. No client gets another client's features.
+    3. It mends its graph with round(n~_i) <= P new neighbours per node, joined in both directions.
     Then FedAvg of the classifier on the mended graphs, as `fedsage`, from the initial model.
 
     Messages: before the rounds, in each exchange epoch of i: |fGen| + |T| (latent + 1) up from i and down to each other
     client, |fGen| up from each of them, and |fGen|, their sum, down to i. In the rounds theta up and down.
 
-    Departures: the released code truncates n~_i in training (`training_number`); takes zero features for a match;
-    divides the whole by K, which Adam undoes; lets decay act on the maps of slots that no node uses, which rest here;
-    and makes the exchange by reading the other clients' features. Scored on the mended graphs, as OpenFGL does; the
-    whole graph is never mended, as in the original.
+    Departures: the released code truncates n~_i in training (`training_number`); treats zero features as a match;
+    divides the loss by K, which has no effect with Adam; applies weight decay to the maps of unused slots, here they
+    are unchanged; and reads the other clients' features directly in the exchange. Scored on the mended graphs, as in
+    OpenFGL; the whole graph is never mended, as in the original.
     """
 
     family = "generation"
-    summary = "FedSage on graphs whose missing neighbours are generated"
+    summary = "FedSage on graphs with generated missing neighbours"
     title = "FedSage+"
     venue = "NeurIPS 2021"
     paper_url = "https://arxiv.org/abs/2106.13430"
     code_url = "https://github.com/zkhku/fedsage"
     revision: ClassVar[int] = 4
 
-    score_on: Literal["mended", "own"] = option("mended", "clients' graphs as mended, or as they were cut")
+    score_on: Literal["mended", "own"] = option("mended", "score on the clients' mended graphs, or on their own graphs")
 
     def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
         reason = super().skip(facts, backbones)
@@ -107,7 +108,7 @@ class FedSagePlus(Generation, FedSage):
         return None
 
     def _bytes(self, facts: Facts) -> float:
-        """Bytes of fGen with Adam's moments, own and summed gradient, all answers, and the new nodes' features."""
+        """Return the bytes of fGen with Adam's moments, two gradients, all answers, and the new nodes' features."""
         d = facts.num_features
         weights = self.latent * WIDTHS[0] + WIDTHS[0] * WIDTHS[1] + WIDTHS[1] * self.neighbours * d
         made = 0.0
@@ -133,15 +134,15 @@ class FedSagePlus(Generation, FedSage):
     # -- the generators' turns --------------------------------------------------------------------------------------
 
     def turn(self, number: int) -> tuple[int, int]:
-        """(client, epoch) of a round of the generator phase: every client has exchange_epochs + 1 rounds in a row."""
+        """Return (client, epoch) of a round of the generator phase, exchange_epochs + 1 rounds per client in a row."""
         return divmod(number - 1, self.exchange_epochs + 1)
 
     def owner(self, server: Server) -> list[int]:
-        """The client whose turn it is."""
+        """Return the client in turn."""
         return [self.turn(server.round)[0]]
 
     def others(self, server: Server) -> list[int]:
-        """The clients that answer: all others, except in the round in which the turn ends."""
+        """Return the clients that answer: all others; none in the last round of the turn."""
         owner, epoch = self.turn(server.round)
         return [k for k in range(server.clients) if k != owner] if epoch < self.exchange_epochs else []
 
@@ -150,7 +151,7 @@ class FedSagePlus(Generation, FedSage):
         return {}
 
     def offer(self, clients: ClientBatch) -> Tree:
-        """The client trains and shows its generator; at the end of its turn it mends its graph."""
+        """Train the client's generator and send it; in the last round of the turn, mend the client's graph."""
         _, epoch = self.turn(clients.round)
         turn: Turn = clients.state["turn"][0] if epoch else Turn(self, clients)
         if epoch:
@@ -163,11 +164,11 @@ class FedSagePlus(Generation, FedSage):
         return {}
 
     def relay(self, server: Server, uploads: Tree) -> Download:
-        """What the client has shown, to all others."""
+        """Forward the upload of the client in turn to all others."""
         return transform(uploads, lambda shown: shown[0])
 
     def passed(self, shown: Tree, common: Common) -> Answer:
-        """The pass of the generator that all who answer make."""
+        """Return the generator's pass, which is the same for all answering clients."""
         owner, epoch = self.turn(common.round)
         missing = shown["missing"]
         keep = self.shared_keep(common.seed, owner, epoch, len(missing))
@@ -175,15 +176,15 @@ class FedSagePlus(Generation, FedSage):
         return Answer(self.generator, shown["generator"], shown["encoding"], self.number(missing), keep, scale)
 
     def answer(self, clients: ClientBatch) -> Tree:
-        """The gradients of L_ij of fGen's parameters, for each client j on its own neighbours."""
+        """Upload the gradients of L_ij by fGen's parameters, for each client j on its nodes' neighbours."""
         batch, answer, gradients = clients.batch, clients.shared, []
-        for at, source in enumerate(clients.streams("exchange")):
-            targets = random_neighbours(batch, at, len(answer.rows), self.neighbours, source)
+        for k, source in enumerate(clients.streams("exchange")):
+            targets = random_neighbours(batch, k, len(answer.rows), self.neighbours, source)
             gradients.append(answer.gradient(batch.x, targets))
         return {"gradient": {name: [gradient[name] for gradient in gradients] for name in self.generator.shown}}
 
     def collect(self, server: Server, uploads: Tree) -> Download:
-        """The sum of the answers, to the client in turn."""
+        """Send the sum of the answers to the client in turn."""
         return transform(uploads, add)
 
     # -- the rounds -------------------------------------------------------------------------------------------------
@@ -197,16 +198,16 @@ class FedSagePlus(Generation, FedSage):
         return clients.network.forward(params, (whole if streams is None else training,), streams).logits[own_rows]
 
     def _mended(self, clients: ClientBatch) -> tuple[torch.Tensor, Batch, Batch]:
-        """Where the clients' own nodes are, the mended graphs, and what training reads of them: the hidden layers of
-        new nodes only where a training node's score comes near."""
+        """Return the rows of the clients' nodes, the mended graphs, and these graphs for training: hidden layers of new
+        nodes are computed only if a training node's score depends on them."""
         mending = Mending(clients.batch, torch.cat(clients.state["missing"]))
         mending.fill(torch.cat(clients.state["generated"]))
-        clients.state["generated"] = list(mending.features.generated.split(mending.features.extra))  # not kept twice
+        clients.state["generated"] = list(mending.features.generated.split(mending.features.extra))  # views: one copy
         near = reach(clients.batch, clients.batch.rows["train"], clients.network.backbones[0].layers - 2)
         return mending.own_rows, *mending.pooled(near.bool())
 
 
 def add(values: Leaf) -> torch.Tensor:
-    """The sum of equally shaped tensors; zeros that are expanded from one stay so."""
+    """Return the sum of equally shaped tensors; tensors expanded from one zero are left out, or stay expanded."""
     stored = [value for value in values if any(value.stride())]
     return reduce(torch.add, stored or values[:1])

@@ -1,4 +1,4 @@
-"""Graphs with generated neighbours: the clients' own nodes and new ones, in one batch."""
+"""Graphs with generated neighbours: the clients' nodes and new nodes in one batch."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .products import product
 
 
 class MendedFeatures(Features):
-    """The clients' own features, sparse or dense, and dense generated rows, as one matrix (N + G, d)."""
+    """The clients' features, sparse or dense, and dense generated rows, as one matrix (N + G, d)."""
 
     def __init__(self, original: Features, extra: tuple[int, ...], order: torch.Tensor) -> None:
-        """extra: generated rows of each client. order: (N + G,) rows of [original; generated] in the mended order."""
+        """extra: generated rows per client. order: (N + G,) rows of [original; generated] in the mended order."""
         self.original, self.extra, self.order = original, extra, order
         self.sizes = tuple(n + g for n, g in zip(original.sizes, extra, strict=True))
         self.generated = torch.empty(0)  # (G, d), set by `Mending.fill`
@@ -56,8 +56,8 @@ class MendedFeatures(Features):
 
 
 class Held(NamedTuple):
-    """Rows (R, d) that a half of the weights meets, where they stand among the generated ones (R,), ascending, and how
-    many are each client's."""
+    """Rows (R, d) that are multiplied by half of the weights; places: (R,) their rows among the generated ones,
+    ascending; sizes: rows per client."""
 
     rows: torch.Tensor
     places: torch.Tensor
@@ -65,15 +65,15 @@ class Held(NamedTuple):
 
 
 class PooledFeatures(MendedFeatures):
-    """Mended features in less time, for GraphSAGE's first layer alone, weights [W_self, W_neigh].
+    """Mended features with fewer products, only for GraphSAGE's first layer, weights [W_self, W_neigh].
 
-    The mean over neighbours needs only the sum of generated rows. So W_neigh meets one row per parent, the sum
-    of its new nodes' features, which takes the first one's place; the others' are zero. W_self meets only `needed`
-    new nodes: elsewhere the result lacks that half, where it is not read.
+    The mean over neighbours needs only the sum of generated rows. So W_neigh is multiplied by one row per parent, the
+    sum of its new nodes' features, in the row of the first one; the products of the others are 0. W_self is multiplied
+    by the `needed` new nodes only; the result is 0, and not used, for the others.
     """
 
     def __init__(self, mended: MendedFeatures, parent: torch.Tensor) -> None:
-        """parent: (G,) the node that each generated row is a neighbour of, ascending. All rows are needed at first."""
+        """parent: (G,) the node of which each generated row is a neighbour, ascending. Initially all are needed."""
         super().__init__(mended.original, mended.extra, mended.order)
         self.generated = mended.generated
         parents, place = torch.unique_consecutive(parent, return_inverse=True)
@@ -82,7 +82,7 @@ class PooledFeatures(MendedFeatures):
         self.needed = Held(self.generated, torch.arange(len(parent)), list(self.extra))
 
     def where(self, needed: torch.Tensor) -> PooledFeatures:
-        """The same where only these generated rows are needed. needed: bool (G,)."""
+        """Return the same features with fewer needed rows. needed: bool (G,)."""
         features, places = copy(self), needed.nonzero().squeeze(1)
         features.needed = self._held(self.generated[places], places)
         return features
@@ -97,18 +97,18 @@ class PooledFeatures(MendedFeatures):
         return torch.cat([self.original @ weight, torch.cat(made, 1)])[self.order]
 
     def _times(self, held: Held, weight: torch.Tensor) -> torch.Tensor:
-        """(G, h) of each client's rows times its weights (K, d, h), zero where there is no row."""
-        weight = weight.contiguous()  # oneDNN takes minutes for columns cut out of wider rows
+        """Return (G, h) each client's rows times its weights (K, d, h), 0 for other generated rows."""
+        weight = weight.contiguous()  # oneDNN takes minutes for columns of a wider matrix
         parts = zip(held.rows.split(held.sizes), weight.unbind(0), strict=True)
         products = torch.cat([product(x, w) for x, w in parts])
         return products.new_zeros(len(self.generated), products.shape[1]).index_copy(0, held.places, products)
 
 
 class Mending:
-    """A batch whose nodes get new neighbours: each new node is joined, both ways, to the node it was made for.
+    """A batch with new neighbours: each new node is joined, in both directions, to its parent.
 
-    counts: (N,) new neighbours of each row. parent: (G,) the row that each new one was made for. batch: the mended
-    data, a client's new nodes after its own, without label or mask. own_rows: (N,) where the old rows are in it.
+    counts: (N,) new neighbours of each row. parent: (G,) the parent row of each new node. batch: the mended data, a
+    client's new nodes after its own nodes, without label and mask. own_rows: (N,) the rows of the old nodes in it.
     """
 
     def __init__(self, batch: Batch, counts: torch.Tensor) -> None:
@@ -135,12 +135,12 @@ class Mending:
         )
 
     def fill(self, generated: torch.Tensor) -> Batch:
-        """The mended data with these features (G, d) of the new nodes."""
+        """Set the features (G, d) of the new nodes and return the mended data."""
         self.features.generated = generated
         return self.batch
 
     def pooled(self, near: torch.Tensor) -> tuple[Batch, Batch]:
-        """The filled data for GraphSAGE: whole, and with the new neighbours of the rows `near` (bool, (N,)) alone as
-        nodes of their own."""
+        """Return the filled data for GraphSAGE: with all new nodes, and with W_self products only for new neighbours of
+        the rows `near` (bool (N,))."""
         whole = PooledFeatures(self.features, self.parent)
         return replace(self.batch, x=whole), replace(self.batch, x=whole.where(near[self.parent]))

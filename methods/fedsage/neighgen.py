@@ -1,4 +1,4 @@
-"""NeighGen (FedSage+): how many neighbours a node lacks, and what they look like."""
+"""NeighGen (FedSage+): predicts the number of missing neighbours of a node, and their features."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ WIDTHS = (256, 2048)  # fGen's hidden layers
 
 @dataclass(frozen=True)
 class NeighGen:
-    """The generator of one client. Parameters have a client axis of one; linear maps are stored (1, out, in), those of
-    the slots (1, in, out), whose products are quick row by row (`thinned`).
+    """The generator of one client. Parameters have a client axis of length 1; linear maps are stored (1, out, in),
+    those of the slots (1, in, out), because their products are fast by rows (`Thinned`).
 
     Encoder H^e: GraphSAGE, d -> hidden -> latent. dGen: linear -> ReLU, the number of missing neighbours. fGen: two
-    ReLU layers, dropout, then for each of `slots` neighbours a linear map of its own (d, 2048), and tanh.
-    width: what it makes of a neighbour, if that is not its d features.
+    ReLU layers, dropout, then for each of `slots` neighbours a separate linear map (2048, d), and tanh.
+    width: the number of generated values per neighbour; None: d.
     """
 
     encoder: GraphSAGE
@@ -32,10 +32,10 @@ class NeighGen:
     width: int | None = None
 
     def init(self, generator: np.random.Generator, features: int) -> Params:
-        """Fresh parameters: Glorot in the encoder, PyTorch's default for linear maps elsewhere.
+        """Return initial parameters: Glorot in the encoder, PyTorch's default for other linear maps.
 
-        But dGen's bias starts at 1: from a random one all nodes of a client may be below zero, where a ReLU has no
-        gradient, and that client would never learn to generate (the first of ten on Cora, for one).
+        dGen's bias starts at 1: with a random bias all nodes of a client may be below 0, where ReLU has no gradient,
+        and the client would never learn to generate (as the first of ten on Cora).
         """
         source = torch.Generator().manual_seed(int(generator.integers(2**63)))
         params = {f"encoder.{n}": v for n, v in self.encoder.init(generator, features, self.latent).items()}
@@ -51,33 +51,33 @@ class NeighGen:
 
     @property
     def shown(self) -> list[str]:
-        """The names of fGen's parameters, the part that other clients see."""
+        """The names of fGen's parameters, which are sent to other clients."""
         layers = ["grow.0", "grow.1", *(f"slot.{p}" for p in range(self.slots))]
         return [f"{layer}.{kind}" for layer in layers for kind in ("weight", "bias")]
 
     def encode(self, params: Params, batch: Batch, streams: Streams | None) -> torch.Tensor:
-        """(N, latent) encodings of the rows of one client; with streams a training pass."""
+        """Return encodings (N, latent) of the rows of one client. streams: given in training only."""
         weights = {
             name.removeprefix("encoder."): value for name, value in params.items() if name.startswith("encoder.")
         }
         return self.encoder.forward(weights, batch, streams).logits
 
     def missing(self, params: Params, encoding: torch.Tensor) -> torch.Tensor:
-        """(N,) predicted numbers of missing neighbours, not rounded."""
+        """Return the predicted numbers (N,) of missing neighbours, not rounded."""
         return torch.relu(linear(params, "degree", encoding)).squeeze(1)
 
     def keep(self, streams: Streams, purpose: str, rows: int) -> torch.Tensor:
-        """(rows, 2048) factors of the dropout before the last layer."""
+        """Return the factors (rows, 2048) of the dropout before the last layer."""
         drawn = streams.keep(purpose, [rows * WIDTHS[1]], self.dropout).view(rows, WIDTHS[1])
         return drawn.float() / (1 - rate(self.dropout))
 
     def generate(
         self, params: Params, encoding: torch.Tensor, counts: torch.Tensor, keep: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """(G, d) features of the first counts[i] neighbours of every row i, row by row; G = counts.sum().
+        """Return features (G, d) of the first counts[i] neighbours of each row i, row by row; G = counts.sum().
 
-        encoding: (N, latent), noise added. Only rows that lack a neighbour pass the wide layers, and only the maps of
-        slots that some row uses are touched: the others get no gradient.
+        encoding: (N, latent), noise added. The wide layers are computed for rows with counts > 0 only. Maps of unused
+        slots get no gradient.
         """
         rows = counts.nonzero().squeeze(1)
         h = torch.relu(linear(params, "grow.1", torch.relu(linear(params, "grow.0", encoding[rows]))))
@@ -93,18 +93,18 @@ class NeighGen:
 
 @section("dense")
 def linear(params: Params, name: str, rows: torch.Tensor) -> torch.Tensor:
-    """`rows` W^T + b of the only client."""
+    """Return `rows` W^T + b of a single client."""
     return product(rows, params[f"{name}.weight"].squeeze(0).T, params[f"{name}.bias"].squeeze(0))
 
 
 @section("dense")
 def slot(params: Params, p: int, rows: torch.Tensor) -> torch.Tensor:
-    """The map of slot p, before tanh: (n, 2048), as dropout has left them -> (n, d)."""
+    """Return the map of slot p before tanh (n, d). rows: (n, 2048), after dropout."""
     return thinned_product(rows, params[f"slot.{p}.weight"].squeeze(0), params[f"slot.{p}.bias"].squeeze(0))
 
 
 def match(made: torch.Tensor, parent: torch.Tensor, targets: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
-    """(G,) min over q < held[i] of ||made_g - targets[i, q]||^2, i = parent[g]; 0 where held[i] = 0.
+    """Return (G,) min over q < held[i] of ||made_g - targets[i, q]||^2, i = parent[g]; 0 if held[i] = 0.
 
     made: (G, d); parent: (G,) rows of targets (n, Q, d) and held (n,). The nearest target is found without gradient.
     """
@@ -118,10 +118,10 @@ def match(made: torch.Tensor, parent: torch.Tensor, targets: torch.Tensor, held:
 
 @dataclass(frozen=True)
 class Impaired:
-    """A client's graph without some of its validation nodes, and what its training nodes then lack.
+    """A client's graph without the hidden nodes, and the hidden neighbours of its training nodes.
 
-    client: the remaining nodes, m of them. missing: (m,) hidden neighbours of each. targets: (n_train, P, d) features
-    (or given values) of the first P hidden neighbours of each training node, in node order, zero-padded.
+    client: the m remaining nodes. missing: (m,) the number of hidden neighbours of each. targets: (n_train, P, d)
+    features (or given values) of the first P hidden neighbours of each training node, in node order, zero-padded.
     """
 
     client: NodeClient
@@ -129,28 +129,28 @@ class Impaired:
     targets: torch.Tensor
 
     def placed(self) -> Impaired:
-        """What is computed with, on the device of the run."""
+        """Return it with its tensors on the run's device."""
         return Impaired(self.client, placed(self.missing), placed(self.targets))
 
 
 def hide(member: NodeClient, share: float, generator: np.random.Generator) -> torch.Tensor:
-    """(n,) bool, True for a random `share` of the validation nodes."""
-    could = member.graph.ndata["val_mask"].nonzero().squeeze(1).numpy()
+    """Return bool (n,), True for a random `share` of the validation nodes."""
+    validation = member.graph.ndata["val_mask"].nonzero().squeeze(1).numpy()
     hidden = torch.zeros(member.graph.num_nodes(), dtype=torch.bool)
-    hidden[generator.choice(could, int(share * len(could)), replace=False)] = True
+    hidden[generator.choice(validation, int(share * len(validation)), replace=False)] = True
     return hidden
 
 
 def first_hidden(
     graph: dgl.DGLGraph, hidden: torch.Tensor, place: torch.Tensor, slots: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The first `slots` hidden neighbours of some nodes, in node order: (the node's place, the slot, the neighbour).
+    """Return the first `slots` hidden neighbours of some nodes, in node order: (the node's place, slot, neighbour).
 
-    place: (n,) rank of each node among those that are asked for, in node order; -1 for the others.
+    place: (n,) rank of each selected node, in node order; -1 for the others.
     """
     source, target = graph.edges(order="eid")
-    lost = hidden[source] & (place[target] >= 0)
-    source, target = source[lost], place[target[lost]]
+    selected = hidden[source] & (place[target] >= 0)
+    source, target = source[selected], place[target[selected]]
     order = (target * graph.num_nodes() + source).argsort()
     source, target = source[order], target[order]
     count = torch.bincount(target, minlength=int(place.max()) + 1)
@@ -160,7 +160,7 @@ def first_hidden(
 
 @on_host()
 def impair(member: NodeClient, hidden: torch.Tensor, slots: int, values: torch.Tensor | None = None) -> Impaired:
-    """Take the hidden nodes (bool, (n,)) away, on the host. values: (n, e) of each node, instead of features."""
+    """Return the client without the hidden nodes (bool (n,)), on the host. values: (n, e), instead of features."""
     graph, values = member.graph, member.feat if values is None else values
     kept = (~hidden).nonzero().squeeze(1)
     rest = dgl.node_subgraph(graph, kept, store_ids=False)

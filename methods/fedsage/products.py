@@ -1,11 +1,11 @@
-"""Products of NeighGen's wide matrices: dense ones by oneDNN where torch was built with it, thinned ones by entry.
+"""Products of NeighGen's wide matrices: dense ones by oneDNN if torch has it, thinned ones (few non-zeros) by entry.
 
-torch's own products of float32 matrices call MKL, which keeps to AVX2 on processors of other makers; oneDNN takes what
-the processor has. On an AMD EPYC with AVX-512 a product as wide as NeighGen's takes half the time.
+torch's products of float32 matrices call MKL, which uses only AVX2 on processors of other vendors; oneDNN uses all
+instructions of the processor. On an AMD EPYC with AVX-512 a product as wide as NeighGen's takes half the time.
 
-A ReLU and a dropout leave few entries of a trained wide layer: on Coauthor-Physics a node keeps half of
-the 2048 at first, and 8 of them after twenty epochs. A product then reads only the rows of the matrix that these meet,
-and takes a thirtieth of the time; while more than FEW are left it is dense.
+After ReLU and dropout a trained wide layer has few non-zeros: on Coauthor-Physics half of a node's 2048 entries at the
+start, and 8 after twenty epochs. A sparse product reads only the matrix rows of these entries and takes a thirtieth of
+the time. With a share of non-zeros above FEW the product is dense.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_li
 
 
 def product(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """(n, k) @ (k, m), plus a bias (m,) to every row; gradients pass to all three."""
+    """Return (n, k) @ (k, m), plus a bias (m,); all three get gradients."""
     result: torch.Tensor = _Product.apply(a, b, bias)
     return result
 
 
 def multiply(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """`product` without gradients."""
-    if ONEDNN and a.is_cpu and a.numel() and b.numel():  # oneDNN refuses empty matrices
+    """Return `product` without gradients."""
+    if ONEDNN and a.is_cpu and a.numel() and b.numel():  # oneDNN does not accept empty matrices
         result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(a, b.T, bias, "none", [], "")
         return result
     return a @ b if bias is None else torch.addmm(bias, a, b)
@@ -52,11 +52,11 @@ class _Product(Function):
         )
 
 
-FEW = 1 / 25  # share of entries up to which all three products are faster by entry
+FEW = 1 / 25  # up to this share of non-zeros all three products are faster by entry
 
 
 class Thinned:
-    """(n, k) rows of which few entries may be left. No gradient passes here."""
+    """Rows (n, k) that may have few non-zeros. Its products have no gradients."""
 
     def __init__(self, rows: torch.Tensor) -> None:
         self.rows = rows
@@ -64,37 +64,37 @@ class Thinned:
         self.entries = rows.to_sparse_csr() if few else None
 
     def times(self, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """(n, k) @ (k, m) + (m,)."""
+        """Return (n, k) @ (k, m) + (m,)."""
         if self.entries is None:
             return multiply(self.rows, b, bias)
         return (self.entries @ b).add_(bias)
 
     def across(self, grad: torch.Tensor | sp.csr_matrix) -> Any:
-        """(n, k)^T @ (n, m), the gradient of b; sparse where both factors are."""
+        """Return (n, k)^T @ (n, m), the gradient of b; sparse if both factors are."""
         if self.entries is None:
-            return multiply(self.rows.T, grad) if isinstance(grad, torch.Tensor) else (_turned(grad) @ self.rows).T
+            return multiply(self.rows.T, grad) if isinstance(grad, torch.Tensor) else (_transposed(grad) @ self.rows).T
         entries = to_scipy_csr(self.entries)
-        return _turned(entries) @ grad if isinstance(grad, torch.Tensor) else entries.T @ grad
+        return _transposed(entries) @ grad if isinstance(grad, torch.Tensor) else entries.T @ grad
 
     def towards(self, grad: torch.Tensor | sp.csr_matrix, b: torch.Tensor) -> torch.Tensor:
-        """(n, m) @ (k, m)^T, the gradient of the rows. Where few entries are left it is zero elsewhere, since nothing
-        passes a ReLU or a dropout there."""
+        """Return (n, m) @ (k, m)^T, the gradient of the rows; with few non-zeros only at these, because ReLU and
+        dropout have no gradient elsewhere."""
         if self.entries is None:
             return multiply(grad, b.T) if isinstance(grad, torch.Tensor) else to_torch_csr(grad) @ b.T
-        dense, where = grad if isinstance(grad, torch.Tensor) else torch.from_numpy(grad.toarray()), self.entries
+        dense, entries = grad if isinstance(grad, torch.Tensor) else torch.from_numpy(grad.toarray()), self.entries
         pattern = torch.sparse_csr_tensor(
-            where.crow_indices(), where.col_indices(), torch.zeros_like(where.values()), where.shape
+            entries.crow_indices(), entries.col_indices(), torch.zeros_like(entries.values()), entries.shape
         )
         return torch.sparse.sampled_addmm(pattern, dense, b.T, beta=0).to_dense()
 
 
-def _turned(matrix: sp.csr_matrix) -> torch.Tensor:
-    """Its transpose, in torch."""
+def _transposed(matrix: sp.csr_matrix) -> torch.Tensor:
+    """Return the transpose as a torch tensor."""
     return to_torch_csr(matrix.T.tocsr())
 
 
 def thinned_product(rows: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """(n, k) @ (k, m) + (m,), gradients to all three; the rows' only as far as a ReLU or a dropout before needs it."""
+    """Return (n, k) @ (k, m) + (m,) with gradients of all three; see `Thinned.towards` for that of the rows."""
     result: torch.Tensor = _ThinnedProduct.apply(rows, b, bias)
     return result
 

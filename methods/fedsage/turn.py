@@ -1,4 +1,4 @@
-"""Training a neighbour generator: its hyper-parameters, a client's turn with its own, and what the others answer."""
+"""Training of a neighbour generator: its hyper-parameters, one client's turn, and the answers of the others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .products import Thinned, product
 def random_neighbours(
     batch: Batch, at: int, nodes: int, slots: int, generator: np.random.Generator
 ) -> np.ndarray | None:
-    """(nodes, slots) rows of random neighbours, with replacement, of random nodes of a client that have any.
+    """Return rows (nodes, slots) of random neighbours, with replacement, of random nodes of a client with neighbours.
 
     at: the client's position in the batch. None for a client without an edge.
     """
@@ -52,12 +52,12 @@ def random_neighbours(
 
 
 class Answer:
-    """One pass of fGen over a client's rows, and its parameters' gradients for any client's targets x_iq:
+    """One pass of fGen over a client's rows, and its parameters' gradients for the targets x_iq of any client, of
 
     scale * sum_i sum_{p < counts[i]} min_q ||x~_ip - x_iq||^2.
 
-    Half of the gradient, that of ||x~||^2, is common to all who answer; the other half comes from one row of features
-    per generated neighbour, which is sparse for bags of words. So an answer costs a small part of a backward pass.
+    The part of the gradient from ||x~||^2 is the same for all answers; the other part comes from one row of features
+    per generated neighbour, which is sparse for bags of words. So an answer takes a small part of a backward pass.
     """
 
     def __init__(self, generator: NeighGen, shown: Tensors, encoding: torch.Tensor, counts: torch.Tensor,
@@ -82,22 +82,22 @@ class Answer:
         ]
 
     def _slot(self, p: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Weight (2048, d) and bias of slot p."""
+        """Return weight (2048, d) and bias of slot p."""
         return self.shown[f"slot.{p}.weight"].detach(), self.shown[f"slot.{p}.bias"].detach()
 
     @section("answers")
     def gradient(self, x: Features, targets: np.ndarray | None) -> Tensors:
-        """By name, for targets in the given rows (len(self.rows), Q) of x; None: no target, zero.
+        """Return the gradients by name. targets: rows (len(self.rows), Q) of x; None: no targets, all gradients 0.
 
-        A parameter that nothing reaches has one zero for all of its entries, expanded and not stored.
+        The gradient of an unused parameter is one expanded 0.
         """
         gradients: Tensors = {name: torch.zeros(()).expand(value.shape) for name, value in self.shown.items()}
         if targets is None or not self.users:
             return gradients
-        return gradients | self._reached(x, targets)
+        return gradients | self._used(x, targets)
 
-    def _reached(self, x: Features, targets: np.ndarray) -> Tensors:
-        """The gradient of what the targets reach."""
+    def _used(self, x: Features, targets: np.ndarray) -> Tensors:
+        """Return the gradients of the used parameters."""
         gradients: Tensors = {}
         wide = torch.zeros_like(self.wide)
         for p, users in enumerate(self.users):
@@ -115,10 +115,10 @@ class Answer:
 
 
 class Reached(Parts):
-    """Gradients of one map's weights, `answers` of them added up: answers * common - inputs^T @ towards, (2048, d).
+    """The sum of `answers` gradients of one map's weights: answers * common - inputs^T @ towards, (2048, d).
 
-    What differs from client to client is `towards` (n, d), sparse where features are: so a sum of answers costs one
-    pass over the large matrix, and not one each.
+    Only `towards` (n, d) differs between clients, and is sparse if the features are: so a sum of answers needs only one
+    pass over the large matrix.
     """
 
     def __init__(
@@ -131,11 +131,11 @@ class Reached(Parts):
         return [self.common]
 
     def assemble(self) -> torch.Tensor:
-        gradient, apart = self.answers * self.common, self.inputs.across(self.towards)
-        if isinstance(apart, torch.Tensor):
-            return gradient.sub_(apart)
-        apart = apart.tocoo()
-        gradient.numpy()[apart.row, apart.col] -= apart.data
+        gradient, of_targets = self.answers * self.common, self.inputs.across(self.towards)
+        if isinstance(of_targets, torch.Tensor):
+            return gradient.sub_(of_targets)
+        of_targets = of_targets.tocoo()
+        gradient.numpy()[of_targets.row, of_targets.col] -= of_targets.data
         return gradient
 
     def plus(self, other: Parts) -> Reached | None:
@@ -145,7 +145,7 @@ class Reached(Parts):
 
 
 def _nearest(made: torch.Tensor, x: Features, targets: np.ndarray) -> np.ndarray:
-    """(n,) the row of x, among targets (n, Q), nearest to each row of made (n, d), by ||x||^2 - 2 x . made."""
+    """Return the row of x (n,), among targets (n, Q), nearest to each row of made (n, d), by ||x||^2 - 2 x . made."""
     n, q = targets.shape
     if isinstance(x.value, torch.Tensor):
         rows = x.value[torch.from_numpy(targets).long()]
@@ -160,7 +160,7 @@ def _nearest(made: torch.Tensor, x: Features, targets: np.ndarray) -> np.ndarray
 
 
 def _masked(x: Features, rows: np.ndarray, slope: torch.Tensor) -> torch.Tensor | sp.csr_matrix:
-    """x[rows] * slope, sparse where x is."""
+    """Return x[rows] * slope, sparse if x is."""
     if isinstance(x.value, torch.Tensor):
         return x.value[torch.from_numpy(rows).long()] * slope
     chosen = x.value[rows]
@@ -171,16 +171,16 @@ def _masked(x: Features, rows: np.ndarray, slope: torch.Tensor) -> torch.Tensor 
 
 
 class Generation(FedAvg):
-    """FedAvg of a classifier that reads what NeighGen generates: parameters and rounds, for methods to inherit."""
+    """Base of methods with a neighbour generator: parameters, and FedAvg of a classifier on generated neighbours."""
 
-    neighbours: int = option(5, "P, at most this number of new neighbours per node (released code: 5); 0 = none", ge=0)
+    neighbours: int = option(5, "P, maximal number of new neighbours per node (released code: 5); 0 = none", ge=0)
     hidden_share: float = option(0.5, "share of the validation nodes hidden (released code: 0.5)", ge=0, le=1)
     latent: int = option(128, "width of the encoding (released code, OpenFGL: 128)", ge=1)
     generator_hidden: int = option(64, "width of the encoder (FGSSL's code: 64; released code: 32)", ge=1)
     generator_dropout: float = option(0.5, "dropout in NeighGen (released code: 0.5)", ge=0, lt=1)
     generator_epochs: int = option(20, "local epochs of NeighGen (released code: 20)", ge=0)
     exchange_epochs: int = option(20, "epochs with the other clients' gradients (released code: 20)", ge=0)
-    generator_lr: float = option(1e-3, "Adam's rate for NeighGen (released code: 0.001)", gt=0)
+    generator_lr: float = option(1e-3, "Adam's learning rate for NeighGen (released code: 0.001)", gt=0)
     generator_decay: float = option(1e-4, "L2 penalty for NeighGen (released code: 1e-4)", ge=0)
     degree_weight: float = option(1.0, "a, weight of the number's loss (released code: 1)", ge=0)
     feature_weight: float = option(1.0, "b, weight of the features' losses (released code: 1)", ge=0)
@@ -190,12 +190,12 @@ class Generation(FedAvg):
     )
 
     training_number: Literal["round", "truncate"] = option(
-        "round", "whole number of neighbours in training: as in mending (our choice), or cut off (released code)"
+        "round", "number of neighbours in training: rounded as in mending (our choice), or truncated (released code)"
     )
-    score_on: Literal["mended", "own"] = "mended"  # each method says what it means
+    score_on: Literal["mended", "own"] = "mended"  # each method describes it
 
     def number(self, missing: torch.Tensor) -> torch.Tensor:
-        """How many neighbours are made in training for predicted numbers."""
+        """Return the number of neighbours to generate in training, from predicted numbers."""
         whole = missing.round() if self.training_number == "round" else missing
         return whole.long().clamp(max=self.neighbours)
 
@@ -205,15 +205,15 @@ class Generation(FedAvg):
         return NeighGen(encoder, self.latent, self.neighbours, self.generator_dropout)
 
     def feature_scale(self, features: int, nodes: int) -> float:
-        """What a sum of matched squared distances is multiplied by: 1 / |T|, and 1 / (P d) for the code's mean."""
+        """Return the factor of the sum of matched squared distances: 1 / |T|, or 1 / (|T| P d) for the code's mean."""
         return 1 / (max(nodes, 1) * (1 if self.feature_loss == "sum" else self.neighbours * features))
 
     def shared_keep(self, seed: int, owner: int, epoch: int, rows: int) -> torch.Tensor:
-        """(rows, 2048) dropout of an exchange epoch, the same at the generator's owner and at those who answer."""
+        """Return dropout factors (rows, 2048) of an exchange epoch, equal at the owner and the answering clients."""
         return self.generator.keep(Streams(seed, (owner,), {}), f"exchange {epoch}", rows)
 
     def client(self, clients: ClientBatch) -> Tree:
-        if clients.received:  # nothing before the first round: the initial model came before the generators
+        if clients.received:  # empty in the first round: the initial model was sent before the generators' turns
             clients.load(clients.received["model"])
         clients.fit(self.local_loss)
         return {"model": clients.params}
@@ -222,7 +222,7 @@ class Generation(FedAvg):
         return clients.cross_entropy(self.scores(clients, clients.params, clients.streams))
 
     def scores(self, clients: ClientBatch, params: Params, streams: Streams | None) -> torch.Tensor:
-        """(N, C) class scores of the clients' own nodes with what was generated; streams: dropout, in training."""
+        """Return class scores (N, C) of the clients' nodes with generated neighbours. streams: given in training."""
         raise NotImplementedError
 
     @torch.no_grad()
@@ -233,10 +233,10 @@ class Generation(FedAvg):
 
 
 class Turn:
-    """A client's turn: its generator while it trains, on its impaired graph. Dropped when the graph is mended."""
+    """One client's turn: the training of its generator on its impaired graph, until the graph is mended."""
 
     def __init__(self, settings: Generation, clients: ClientBatch) -> None:
-        """`clients`: the client batch of this client alone, its `params` the initial classifier."""
+        """clients: the client batch of this client only; its `params` are the initial classifier."""
         self.settings, self.generator, streams = settings, settings.generator, clients.streams
         self.impaired = self.without(clients).placed()
         self.clients = clients.learner(settings.generator_lr, settings.generator_decay, [self.impaired.client])
@@ -251,7 +251,7 @@ class Turn:
         self._learn()
 
     def without(self, clients: ClientBatch) -> Impaired:
-        """The client's graph without the nodes that it hides, and what is to be generated."""
+        """Return the client's graph without hidden nodes, and the targets of the generator."""
         (member,), settings = clients.members, self.settings
         with on_host():
             hidden = hide(member, settings.hidden_share, clients.streams("hidden nodes")[0])
@@ -260,7 +260,7 @@ class Turn:
     def _learn(self) -> None:
         trained = self.params | {f"classifier.{name}": value for name, value in self.classifier.items()}
         self.clients.fit(self._joint, self.settings.generator_epochs, params=trained, name="joint")
-        self.clients.optimiser("joint").reset()  # half a gigabyte for a large d; fGen continues with a new one
+        self.clients.optimiser("joint").reset()  # frees half a gigabyte for a large d; fGen gets a new optimiser
         with torch.no_grad():
             self.encoding = self.generator.encode(self.params, self.clients.batch, None)
             self.missing = self.generator.missing(self.params, self.encoding)
@@ -270,7 +270,7 @@ class Turn:
         return encoding + torch.from_numpy(source.standard_normal(encoding.shape, dtype="float32"))
 
     def _joint(self, clients: ClientBatch) -> torch.Tensor:
-        """(1,) L of the whole generator and its classifier, a training pass."""
+        """Return L (1,) of the whole generator and its classifier in a training pass."""
         encoding = self.generator.encode(self.params, clients.batch, clients.streams)
         keep = self.generator.keep(clients.streams, "generator dropout", len(encoding))
         return self.loss(self.generator.missing(self.params, encoding), self._noisy(encoding), keep, clients.streams)
@@ -278,32 +278,33 @@ class Turn:
     def loss(
         self, missing: torch.Tensor, noisy: torch.Tensor, keep: torch.Tensor | None, streams: Streams | None
     ) -> torch.Tensor:
-        """(1,) L for predicted numbers (m,) and encodings with noise (m, latent); streams: the classifier's dropout."""
+        """Return L (1,). missing: (m,) predicted numbers; noisy: (m, latent) encodings with noise; streams: for the
+        classifier's dropout."""
         s, rows = self.settings, self.rows
-        counts = s.number(missing.detach()) * self.reach  # what others would be given does not touch L
+        counts = s.number(missing.detach()) * self.reach  # L does not depend on neighbours of other nodes
         made = self.generator.generate(self.params, noisy, counts, keep)
         true = self.impaired.missing[rows].float()
         number = F.smooth_l1_loss(missing[rows], true, reduction="sum") / max(len(rows), 1)
         parent = torch.repeat_interleave(self.place, counts)
-        ours = parent >= 0
-        feature = self.feature_loss(made[ours], parent[ours])
+        trained = parent >= 0
+        feature = self.feature_loss(made[trained], parent[trained])
         label = self.clients.cross_entropy(self.scores(made, counts, streams))
         return s.degree_weight * number + s.feature_weight * feature + s.label_weight * label
 
     def feature_loss(self, made: torch.Tensor, parent: torch.Tensor) -> torch.Tensor:
-        """() of what is made for training nodes, (G, d); parent: (G,) for which of them."""
+        """Return the feature term (). made: (G, d) generated for training nodes; parent: (G,) their training nodes."""
         scale = self.settings.feature_scale(made.shape[1], len(self.rows))
         return scale * match(made, parent, self.impaired.targets, self.held).sum()
 
     def scores(self, made: torch.Tensor, counts: torch.Tensor, streams: Streams | None) -> torch.Tensor:
-        """(m, C) class scores with new neighbours made (G, d), counts (m,) of them for each node."""
+        """Return class scores (m, C) with new neighbours. made: (G, d); counts: (m,) new neighbours per node."""
         if self._mending is None or not torch.equal(counts, self._mending.counts):
             self._mending = Mending(self.clients.batch, counts)
         logits = self.clients.network.forward(self.classifier, (self._mending.fill(made),), streams).logits
         return logits[self._mending.own_rows]
 
     def show(self, epoch: int) -> Tree:
-        """What the others see in an exchange epoch, with its own noise and dropout: fGen, and the training nodes'
+        """Return the upload of an exchange epoch, with new noise and dropout: fGen, and of the training nodes the
         encodings with noise "encoding" (n, latent) and predicted numbers "missing" (n,)."""
         (owner,) = self.clients.ids
         self.noisy = self._noisy(self.encoding)
@@ -316,9 +317,9 @@ class Turn:
         return {"generator": shown, "encoding": [self.noisy[self.rows]], "missing": [self.missing[self.rows]]}
 
     def refine(self, received: Tensors) -> None:
-        """One step of fGen on L, all else frozen, with the sum of the others' gradients (empty if alone) added."""
+        """Take a step of fGen on L, all else fixed. received: the sum of the others' gradients; empty: none."""
         if not (self.settings.number(self.missing) * self.reach).any():
-            return  # nothing is made where L looks: fGen has nothing to learn
+            return  # L contains no generated neighbour, so fGen has no gradient
 
         def adjust(_: ClientBatch, grads: Tensors) -> Tensors:
             weight = self.settings.feature_weight
@@ -331,7 +332,7 @@ class Turn:
 
     @torch.no_grad()
     def mend(self, member: NodeClient) -> tuple[torch.Tensor, torch.Tensor]:
-        """(n,) how many neighbours each node of the whole client gets, rounded, and their features (G, d)."""
+        """Return the rounded numbers (n,) of new neighbours of all nodes of the client, and their features (G, d)."""
         batch: Batch = collate([member])
         encoding = self.generator.encode(self.params, batch, None)
         counts = self.generator.missing(self.params, encoding).round().long().clamp(max=self.settings.neighbours)
@@ -339,7 +340,7 @@ class Turn:
 
 
 def reach(batch: Batch, rows: torch.Tensor, hops: int) -> torch.Tensor:
-    """(N,) 1 for the given rows and the rows within `hops` hops of them, else 0."""
+    """Return (N,) 1 for the given rows and the rows within `hops` hops of them, else 0."""
     near = torch.zeros(len(batch.label)).index_fill(0, rows, 1.0)
     for _ in range(hops):
         near = ((batch.sum @ near.unsqueeze(1)).squeeze(1) + near).clamp(max=1)

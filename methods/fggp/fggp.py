@@ -1,4 +1,4 @@
-"""FGGP: one feature extractor of all clients, and a memory of class prototypes in the place of its classifier."""
+"""FGGP: one feature extractor for all clients, and a memory of class prototypes instead of a classifier."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from .views import Candidates, ViewModel, alike, edge_codes, sampled, through
 
 
 def cluster_means(rows: torch.Tensor) -> torch.Tensor:
-    """The means (m, h) of the clusters of rows (n, h), n >= 1, in the coarsest partition of FINCH (Sarfraz et al., CVPR
-    2019) that has more than one cluster; of the first partition where that has only one."""
+    """Return the means (m, h) of clusters of rows (n, h), n >= 1: those of the coarsest partition of FINCH (Sarfraz et
+    al., CVPR 2019) with more than one cluster, or of the first partition if it has only one."""
     label, count = linked(rows)
     means = averaged(rows, label, count)
     while count > 1:
@@ -46,8 +46,8 @@ def cluster_means(rows: torch.Tensor) -> torch.Tensor:
 
 
 def linked(rows: torch.Tensor) -> tuple[np.ndarray, int]:
-    """(n,) the cluster of each row, and their number: connected parts of the graph that links a row to the one with the
-    largest cosine."""
+    """Return the cluster (n,) of each row, and the number of clusters: the connected components of the graph that links
+    each row to the row with the largest cosine."""
     n = len(rows)
     if n == 1:
         return np.zeros(1, np.int64), 1
@@ -58,45 +58,47 @@ def linked(rows: torch.Tensor) -> tuple[np.ndarray, int]:
 
 
 def averaged(rows: torch.Tensor, label: np.ndarray, count: int) -> torch.Tensor:
-    """(count, h) the mean of the rows of each cluster."""
-    at = torch.from_numpy(label.astype(np.int64))
-    size = torch.bincount(at, minlength=count).unsqueeze(1)
-    return rows.new_zeros(count, rows.shape[1]).index_add_(0, at, rows) / size
+    """Return the mean of each cluster (count, h)."""
+    cluster = torch.from_numpy(label.astype(np.int64))
+    size = torch.bincount(cluster, minlength=count).unsqueeze(1)
+    return rows.new_zeros(count, rows.shape[1]).index_add_(0, cluster, rows) / size
 
 
 LIMIT = 8 << 30  # bytes of matrices of pairs of nodes
-FAR = -1e9
-FLOOR = 1e-5  # of a class that no neighbour has (released code)
+FAR = -1e9  # logit of an absent class
+FLOOR = 1e-5  # added to all votes, for classes without votes (released code)
 
 
 @METHODS.register("fggp")
 class FGGP(FedAvg):
     """Wan, Huang, Ye, AAAI 2024 (pages 15429-15437): generalizable prototypes, for clients of many domains.
 
-    Client k, with A_k its edges, itself, and the `neighbours` nodes that look most alike to the received model (again
-    every `refresh` rounds): codes E = relu(A~ A~ X V_0 V_1), and each step a graph S drawn from them: pair i < j with
-    probability share E_i.E_j / max E.E + (1 - share) A_ij, straight-through. It descends
+    Client k: A_k has its edges, self-loops, and links of each node to the `neighbours` nodes with the most similar
+    embeddings by the received model (computed every `refresh` rounds). With codes E = relu(A~ A~ X V_0 V_1), each step
+    draws a graph S: pair i < j with probability share E_i.E_j / max E.E + (1 - share) A_ij, straight-through. It
+    minimises
         CE(G) + view_weight [CE(S) + BCE(E E^T, A_k)] + align_weight InfoNCE(P_S, P_G),
-    BCE with both kinds of pairs of equal weight; P the unit prototypes of the classes in either graph, the mean
-    embedding of all nodes, each under its label or, beyond the training nodes, its predicted class with that
-    probability as its weight; InfoNCE over classes, a class's two prototypes against those of the others in both.
+    BCE with equal weights of linked and other pairs. P: unit prototypes of the classes in S and in the client's graph
+    G, the weighted mean embeddings of all nodes; a training node has its label and weight 1, another node its predicted
+    class and its probability as weight. InfoNCE: a class's two prototypes against those of the other classes in both
+    graphs.
     Server: theta <- sum_k w_k theta_k, with V; for each class the clients' prototypes are clustered (FINCH), and the
-    means of the clusters enter a memory of the last `memory` prototypes a class. Prediction: the classes of the
-    `nearest` entries of the memory, weighted by the softmax of cosine / `temperature`.
+    means of the clusters are added to a memory of the last `memory` prototypes per class. Prediction: the classes of
+    the `nearest` entries of the memory, weighted by the softmax of cosine / `temperature`.
 
     Messages: theta and V up and down, V with d h + h^2 scalars; up C_k prototypes and their int64 classes, C_k the
-    classes k has or predicts; down the memory, M (h + one int64), M <= memory C. With both weights 0 and the classifier
-    it is FedAvg.
+    classes that k has or predicts; down the memory, M (h + one int64), M <= memory C. With both weights 0 and the
+    classifier it is FedAvg.
 
-    From the released code, the paper's text was not to be had. Its model is a GCN, and so is this. Departures: the code
-    numbers the prototypes of a client without some class wrongly; begins with a memory of random entries of class 0;
-    links i to the nodes alike to it but not back, and ignores half of these links in the drawn graph; has the undrawn
-    graph in the last layer of the second pass, BatchNorm in the first ones; and takes prototypes from the last training
-    pass, with dropout.
+    Written from the released code; the paper's text was not available. The model is a GCN, as in the code. Departures:
+    the code gives wrong class numbers to the prototypes of a client without all classes; starts with a memory of random
+    entries of class 0; links a node to similar nodes in one direction only, and ignores half of these links in the
+    drawn graph; uses the client's graph in the last layer of the pass on S, and BatchNorm in the first ones; and
+    computes prototypes in the last training pass, with dropout.
     """
 
     family = "prototypes"
-    summary = "FedAvg with learnt views, and clustered class means in the place of the classifier"
+    summary = "FedAvg with learnt views, and clustered class means instead of a classifier"
     title = "FGGP"
     venue = "AAAI 2024"
     tasks = ("node",)
@@ -106,15 +108,15 @@ class FGGP(FedAvg):
     view_weight: float = option(1.0, "weight of the drawn graph's losses (code: 1)", ge=0, tune=[0.1, 1.0])
     align_weight: float = option(1.0, "weight of InfoNCE (code: 1)", ge=0, tune=[0.1, 1.0, 10.0])
     align_temperature: float = option(0.5, "temperature of InfoNCE (code: 0.5)", gt=0)
-    neighbours: int = option(3, "nodes that look alike, linked to a node (code: 3, one set 1)", ge=0)
-    refresh: int = option(10, "rounds after which they are chosen anew (code: 10, one set 50)", ge=1)
+    neighbours: int = option(3, "similar nodes linked to each node (code: 3, for one dataset 1)", ge=0)
+    refresh: int = option(10, "rounds between two computations of similar nodes (code: 10, for one dataset 50)", ge=1)
     share: float = option(0.5, "alpha, weight of the learnt probabilities (code: 0.5)", ge=0, le=1)
     relaxation: float = option(1.0, "temperature of the relaxed draw (code: 1)", gt=0)
     inference: Literal["prototypes", "classifier"] = option(
-        "prototypes", "predict by the memory (paper, code's default), or by the model's own last layer"
+        "prototypes", "predict by the memory (paper, code's default), or by the model's last layer"
     )
-    memory: int = option(20, "entries of the memory a class (code: 10, logged run 20)", ge=1)
-    nearest: int = option(30, "entries that a prediction looks at (code: 30, logged run 40)", ge=1)
+    memory: int = option(20, "entries of the memory per class (code: 10, logged run 20)", ge=1)
+    nearest: int = option(30, "entries used in a prediction (code: 30, logged run 40)", ge=1)
     temperature: float = option(0.1, "temperature of a prediction's weights (code: 0.1)", gt=0)
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
@@ -145,22 +147,22 @@ class FGGP(FedAvg):
     def client(self, clients: ClientBatch) -> Tree:
         clients.load(clients.received["model"])
         if self._viewed:
-            self._look_around(clients)
+            self._find_similar(clients)
             candidates = Candidates(clients.batch, clients.state["alike"])
             clients.fit(lambda clients: self.viewed_loss(clients, candidates))
         else:
             clients.fit(self.local_loss)
         with torch.no_grad():
             out = clients.forward(training=False)
-            means, held = self._prototypes(clients, out.embedding, *self._guessed(clients, out.logits))
+            means, present = self._prototypes(clients, out.embedding, *self._classes_and_weights(clients, out.logits))
         return {
             "model": clients.params,
-            "prototypes": [mean[classes] for mean, classes in zip(means, held, strict=True)],
-            "classes": [classes.nonzero().squeeze(1) for classes in held],
+            "prototypes": [mean[classes] for mean, classes in zip(means, present, strict=True)],
+            "classes": [classes.nonzero().squeeze(1) for classes in present],
         }
 
-    def _look_around(self, clients: ClientBatch) -> None:
-        """Which nodes look alike to the received model, every `refresh` rounds or where a client has none yet."""
+    def _find_similar(self, clients: ClientBatch) -> None:
+        """Find similar nodes by the received model, every `refresh` rounds, and for clients without any."""
         due = (clients.round - 1) % self.refresh == 0
         with torch.no_grad():
             embedding = clients.batch.per_client(clients.forward(training=False).embedding)
@@ -170,50 +172,50 @@ class FGGP(FedAvg):
         ]
 
     def viewed_loss(self, clients: ClientBatch, candidates: Candidates) -> torch.Tensor:
-        """(K,) the objective."""
+        """Return the objective (K,)."""
         batch, params = clients.batch, clients.params
         out = clients.forward()
         codes = batch.per_client(edge_codes(params, batch, candidates.matrix))
         pairs = zip(codes, candidates.linked, candidates.drawn(clients.streams), strict=True)
-        graphs, apart = zip(*(sampled(*pair, self.share, self.relaxation) for pair in pairs), strict=True)
+        graphs, edge_losses = zip(*(sampled(*pair, self.share, self.relaxation) for pair in pairs), strict=True)
         model = clients.network.groups[0].backbone
         assert isinstance(model, GCN)
-        seen = through(model, params, batch, graphs, clients.streams)
+        view = through(model, params, batch, graphs, clients.streams)
         loss = clients.cross_entropy(out.logits)
-        loss = loss + self.view_weight * (clients.cross_entropy(seen.logits) + torch.stack(apart))
-        return loss + self.align_weight * self._alignment(clients, out, seen)
+        loss = loss + self.view_weight * (clients.cross_entropy(view.logits) + torch.stack(edge_losses))
+        return loss + self.align_weight * self._alignment(clients, out, view)
 
-    def _alignment(self, clients: ClientBatch, out: Forward, seen: Forward) -> torch.Tensor:
-        """(K,) InfoNCE between the classes' prototypes in the drawn graph and in the client's own."""
-        guess, weight = self._guessed(clients, out.logits)
-        local, held = self._prototypes(clients, out.embedding, guess, weight)
-        drawn, _ = self._prototypes(clients, seen.embedding, guess, weight)
+    def _alignment(self, clients: ClientBatch, out: Forward, view: Forward) -> torch.Tensor:
+        """Return InfoNCE (K,) between the classes' prototypes in the drawn graph and in the client's graph."""
+        node_class, weight = self._classes_and_weights(clients, out.logits)
+        local, present = self._prototypes(clients, out.embedding, node_class, weight)
+        drawn, _ = self._prototypes(clients, view.embedding, node_class, weight)
         a, b = (unit_rows(means.flatten(0, 1)).view_as(means) / self.align_temperature**0.5 for means in (drawn, local))
         within, across = a @ a.mT, a @ b.mT
-        absent = ~held.unsqueeze(1)
+        absent = ~present.unsqueeze(1)
         rivals = within.masked_fill(absent | torch.eye(clients.classes, dtype=torch.bool), FAR)
-        every = torch.cat([across.masked_fill(absent, FAR), rivals], 2).logsumexp(2)
-        apart = (every - across.diagonal(dim1=1, dim2=2)).masked_fill(~held, 0)
-        return apart.sum(1) / held.sum(1).clamp(min=1)
+        total = torch.cat([across.masked_fill(absent, FAR), rivals], 2).logsumexp(2)
+        losses = (total - across.diagonal(dim1=1, dim2=2)).masked_fill(~present, 0)
+        return losses.sum(1) / present.sum(1).clamp(min=1)
 
     @staticmethod
-    def _guessed(clients: ClientBatch, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(N,) the class of every node, of training nodes the label, and (N,) its probability, of these 1."""
+    def _classes_and_weights(clients: ClientBatch, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return class and weight (N,) of each node: label and 1 of training nodes, else prediction and probability."""
         train = clients.batch.masks["train"]
-        weight, guess = logits.softmax(1).max(1)
-        return torch.where(train, clients.batch.label, guess), weight.masked_fill(train, 1)
+        weight, predicted = logits.softmax(1).max(1)
+        return torch.where(train, clients.batch.label, predicted), weight.masked_fill(train, 1)
 
     @staticmethod
     def _prototypes(
-        clients: ClientBatch, embedding: torch.Tensor, guess: torch.Tensor, weight: torch.Tensor
+        clients: ClientBatch, embedding: torch.Tensor, node_class: torch.Tensor, weight: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(K, C, h) each client's weighted mean embedding of every class, 0 without nodes; (K, C) has it any?"""
-        many, classes = len(clients), clients.classes
-        cell = clients.batch.owner * classes + guess
-        total = segment_sum(embedding * weight.unsqueeze(1), cell, many * classes)
-        mass = segment_sum(weight, cell, many * classes).view(many, classes)
-        held = mass > 0
-        return total.view(many, classes, -1) / mass.masked_fill(~held, 1).unsqueeze(2), held
+        """Return weighted mean embeddings (K, C, h) of each class, 0 without nodes, and (K, C) whether it has any."""
+        count, classes = len(clients), clients.classes
+        slot = clients.batch.owner * classes + node_class
+        total = segment_sum(embedding * weight.unsqueeze(1), slot, count * classes)
+        mass = segment_sum(weight, slot, count * classes).view(count, classes)
+        present = mass > 0
+        return total.view(count, classes, -1) / mass.masked_fill(~present, 1).unsqueeze(2), present
 
     # -- server -------------------------------------------------------------------------------------------------------
 
@@ -257,5 +259,5 @@ class FGGP(FedAvg):
 
     @staticmethod
     def _classes(params: Params) -> int:
-        """How many classes the model's own last layer has."""
+        """Return the number of outputs of the model's last layer."""
         return next(reversed([value for name, value in params.items() if name.endswith(".bias")])).shape[1]

@@ -1,4 +1,4 @@
-"""FGGP's second view of a client's graph: nodes that look alike are linked, and edges drawn by learnt probabilities."""
+"""FGGP's second view of a client's graph: similar nodes are linked, and edges are drawn by learnt probabilities."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from ...benchmark.engine import (
 )
 from ..parts.contrast import unit_rows
 
-LARGE = 1000  # nodes of a client from which its pairs of nodes are made again for the gradient
+LARGE = 1000  # matrices of pairs of clients with at least this many nodes are computed again for the gradient
 EPS = 1e-6
 
 
 class ViewModel(GCN):
-    """A GCN, and beside it the two layers without biases (d, h) and (h, h) that generate edges: "view.0", "view.1"."""
+    """A GCN, and two layers without biases, (d, h) and (h, h), that generate edges: "view.0", "view.1"."""
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
         params = super().init(generator, features, classes)
@@ -42,21 +42,21 @@ class ViewModel(GCN):
 
 
 def alike(embedding: torch.Tensor, neighbours: int) -> torch.Tensor:
-    """(n, m) the m = min(neighbours, n - 1) other rows with the largest cosine, for each row of (n, h); of equal ones
-    the first."""
+    """Return, for each row of embedding (n, h), the m = min(neighbours, n - 1) other rows with the largest cosine,
+    (n, m); of equal ones the first."""
     unit = unit_rows(embedding)
     similar = (unit @ unit.T).fill_diagonal_(-torch.inf)
     return similar.argsort(dim=1, descending=True, stable=True)[:, : min(neighbours, len(embedding) - 1)]
 
 
 class Candidates:
-    """Which pairs of each client's nodes are linked in its graph, or because they look alike, or are the same node.
+    """The linked pairs of each client's nodes: its edges, similar nodes, and self-loops.
 
-    linked: a bool matrix (n, n) a client, symmetric. matrix: all of them as D^-1/2 A D^-1/2.
+    linked: one symmetric bool matrix (n, n) per client. matrix: D^-1/2 A D^-1/2 of all of them.
     """
 
     def __init__(self, batch: Batch, near: Sequence[torch.Tensor]) -> None:
-        """near: of each client, what `alike` gives."""
+        """near: the result of `alike` for each client."""
         edges = batch.sum.scipy()
         self.linked: list[torch.Tensor] = []
         blocks = []
@@ -72,7 +72,7 @@ class Candidates:
         self.matrix = SparseMatrix(sp.csr_matrix(sp.block_diag(blocks, format="csr")), symmetric=True)
 
     def drawn(self, streams: Streams) -> list[torch.Tensor]:
-        """Logistic noise (n, n) for each client."""
+        """Draw logistic noise (n, n) for each client."""
         noise = []
         for source, pairs in zip(streams("view edges"), self.linked, strict=True):
             noise.append(torch.logit(torch.from_numpy(source.random(pairs.shape, dtype=np.float32)), EPS))
@@ -80,7 +80,7 @@ class Candidates:
 
 
 def edge_codes(params: Params, batch: Batch, matrix: SparseMatrix) -> torch.Tensor:
-    """(N, h) relu(A (A X W_0) W_1), whose products are the logits of edges."""
+    """Return codes (N, h) relu(A (A X W_0) W_1); their inner products are the logits of edges."""
     first = matrix @ (batch.x @ params["view.0.weight"])
     return torch.relu(matrix @ segment_product(first, params["view.1.weight"], batch.sizes))
 
@@ -88,12 +88,12 @@ def edge_codes(params: Params, batch: Batch, matrix: SparseMatrix) -> torch.Tens
 def sampled(
     codes: torch.Tensor, linked: torch.Tensor, noise: torch.Tensor, share: float, temperature: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A drawn graph of one client (n, n), symmetric, with self-loops and as D^-1/2 S D^-1/2; and how far the logits
-    l = codes codes^T are from the linked pairs A, by weighted cross-entropy.
+    """Return a drawn graph of one client, D^-1/2 S D^-1/2 (n, n) with self-loops, and the weighted cross-entropy of the
+    logits l = codes codes^T against the linked pairs A.
 
-    Pair i < j is in S with probability share l_ij / max l + (1 - share) A_ij; forward 0 or 1, backward the gradient of
-    the relaxed draw (straight-through, Concrete at `temperature`). A large client's pairs are made again for the
-    gradient.
+    Pair i < j is in S with probability share l_ij / max l + (1 - share) A_ij: 0 or 1 in the forward pass, the gradient
+    of the relaxed draw in the backward pass (straight-through, Concrete at `temperature`). Matrices of a large client
+    are computed again for the gradient.
     """
     if codes.requires_grad and len(codes) >= LARGE:
         graph: tuple[torch.Tensor, torch.Tensor] = checkpoint(
@@ -107,30 +107,30 @@ def _sampled(
     codes: torch.Tensor, linked: torch.Tensor, noise: torch.Tensor, share: float, temperature: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     logits = codes @ codes.T
-    yes = linked.sum()
-    no = (linked.numel() - yes).clamp(min=1)
-    over = F.softplus(logits)
-    apart = torch.where(linked, (over - logits) * (no / yes), over).sum() / (2 * no)
+    positives = linked.sum()
+    negatives = (linked.numel() - positives).clamp(min=1)
+    loss = F.softplus(logits)
+    edge_loss = torch.where(linked, (loss - logits) * (negatives / positives), loss).sum() / (2 * negatives)
     p = share * logits / (logits.max() + EPS) + (1 - share) * linked
     soft = torch.sigmoid((torch.logit(p, EPS) + noise) / temperature)
     upper = (soft + (soft.detach().round() - soft.detach())).triu(1)
     graph = upper + upper.T + torch.eye(len(codes))
     scale = graph.sum(1).rsqrt()
-    return graph * scale * scale.unsqueeze(1), apart
+    return graph * scale * scale.unsqueeze(1), edge_loss
 
 
 def through(
     model: GCN, params: Params, batch: Batch, graphs: Sequence[torch.Tensor], streams: Streams | None
 ) -> Forward:
-    """A GCN's training pass on other graphs than the batch's. graphs: a dense propagation matrix a client."""
+    """Return a GCN's training pass on other graphs. graphs: one dense propagation matrix per client."""
     pre: list[torch.Tensor] = []
     x = batch.x if streams is None else batch.x.dropout(model.input_dropout, streams)
     rows = x @ params["0.weight"]
     for i in range(model.layers):
-        moved = torch.cat(
+        propagated = torch.cat(
             [graph @ client_rows for graph, client_rows in zip(graphs, batch.per_client(rows), strict=True)]
         )
-        z = segment_add(moved, params[f"{i}.bias"], batch.sizes)
+        z = segment_add(propagated, params[f"{i}.bias"], batch.sizes)
         if i < model.layers - 1:
             pre.append(z)
             h = torch.relu(z) if streams is None else dropout(z, model.dropout, streams, batch.sizes, relu=True)

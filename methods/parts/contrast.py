@@ -1,6 +1,4 @@
-"""Contrastive learning of stacked clients: views of a graph, and losses in which a client's nodes meet that client's
-nodes only.
-"""
+"""Contrastive learning of stacked clients: views of a graph, and losses between the nodes of the same client."""
 
 from __future__ import annotations
 
@@ -16,16 +14,16 @@ from ...registry import Spec, option
 
 Rivals = Literal["negatives", "all"]
 
-# Similarities held at once: anchors of a client are worked off in chunks of this number of entries (16 MiB of float32).
+# Similarities in memory: a client's anchors are processed in chunks of this number of entries (16 MiB of float32).
 CHUNK = 1 << 22
 EVERY = slice(None)
 
 
 def unit_rows(rows: torch.Tensor) -> torch.Tensor:
-    """Rows divided by their lengths. A zero row stays zero and passes no gradient.
+    """Return rows divided by their lengths. A zero row stays zero and has no gradient.
 
-    A node without features and neighbours in a view has the embedding 0 as long as the biases are; `F.normalize` would
-    give it the gradient 1 / eps = 1e12, which spoils the optimiser's state or the parameters at once.
+    A node without features and neighbours in a view has embedding 0 as long as the biases are 0. `F.normalize` would
+    give it the gradient 1 / eps = 1e12, which makes the optimiser's state or the parameters useless.
     """
     length = rows.norm(dim=1, keepdim=True)
     return torch.where(length > 0, rows / length.masked_fill(length == 0, 1), rows.detach())
@@ -40,16 +38,16 @@ def class_contrast(
     temperature: float,
     rivals: Rivals = "negatives",
 ) -> torch.Tensor:
-    """(K,) each client's mean supervised contrast between two views of its labelled nodes; 0 for a client without any.
+    """Return each client's mean supervised contrast (K,) between two views of its labelled nodes; 0 without any.
 
     anchors, samples: (n, h) embeddings of the same nodes in the two views; label: (n,); sizes: K counts, clients in
-    order. With s_ij = cos(anchor i, sample j) / temperature, P_i the samples of anchor i's class (its own included) and
+    order. With s_ij = cos(anchor i, sample j) / temperature, P_i the samples of anchor i's class (also sample i) and
     Q_i the others, the loss of anchor i is
 
         1/|P_i| sum_{p in P_i} -log( exp(s_ip) / (exp(s_ip) + sum_{q in Q_i} exp(s_iq)) )
 
-    With rivals "all" every sample is in the denominator (supervised InfoNCE as in PyGCL). Memory: `CHUNK` entries,
-    for every size of a client.
+    With rivals "all" all samples are in the denominator (supervised InfoNCE as in PyGCL). Memory: `CHUNK` entries, for
+    any size of a client.
     """
     a, b = unit_rows(anchors), unit_rows(samples)
     result: torch.Tensor = _ClassContrast.apply(a, b, label, tuple(sizes), temperature, rivals)
@@ -57,7 +55,7 @@ def class_contrast(
 
 
 class _ClassContrast(Function):
-    """Loss and gradient in one pass over the similarities, which are then forgotten: nothing of size n x n is kept."""
+    """Loss and gradient in one pass over the similarities; no matrix of size n x n is kept."""
 
     @staticmethod
     def forward(
@@ -103,12 +101,13 @@ class _ClassContrast(Function):
 
 
 def _anchors(similar: torch.Tensor, same: torch.Tensor, rivals: Rivals) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sum of the anchors' losses, and its derivative by the similarities (c, n). same: bool (c, n), no empty row."""
+    """Return the sum of the anchors' losses, and its derivative (c, n) by the similarities. same: bool (c, n), no empty
+    row."""
     share = same / same.sum(1, keepdim=True).to(similar.dtype)  # 1 / |P_i| at the positives
     if rivals == "all":
         total = similar.logsumexp(1, keepdim=True)
         return ((total - similar) * share).sum(), (similar - total).exp_().sub_(share)
-    # -log(e^s / (e^s + e^r)) = softplus(r - s) with r the log-sum over the negatives, -inf where there is none.
+    # -log(e^s / (e^s + e^r)) = softplus(r - s) with r the log-sum over the negatives, -inf without negatives.
     negative = similar.masked_fill(same, -torch.inf)
     rival = negative.logsumexp(1, keepdim=True)
     gap = rival - similar
@@ -118,16 +117,15 @@ def _anchors(similar: torch.Tensor, same: torch.Tensor, rivals: Rivals) -> tuple
 
 
 def model_contrast(near: torch.Tensor, far: torch.Tensor, temperature: float) -> Callable[..., torch.Tensor]:
-    """The contrast of each row r with two fixed rows: (n, h) -> (n,), or of some rows, which `at` says,
-
-    -log( e^{cos(r, near)/t} / (e^{cos(r, near)/t} + e^{cos(r, far)/t}) ) = softplus((cos(r, far) - cos(r, near)) / t).
-    The fixed side is normalised once, for as many calls as there are steps. The cosine of a zero row is 0.
+    """Return a function of rows (n, h), optionally only those at `at`: the contrast (n,) of each row r with two fixed
+    rows, -log( e^{cos(r, near)/t} / (e^{cos(r, near)/t} + e^{cos(r, far)/t}) ) = softplus((cos(r, far) - cos(r, near))
+    / t). The fixed rows are normalised once for all calls. The cosine of a zero row is 0.
     """
-    apart = ((unit_rows(far) - unit_rows(near)) / temperature).detach()
+    difference = ((unit_rows(far) - unit_rows(near)) / temperature).detach()
 
     @section("contrast")
     def contrast(rows: torch.Tensor, at: slice | torch.Tensor = EVERY) -> torch.Tensor:
-        return F.softplus((unit_rows(rows) * apart[at]).sum(1))
+        return F.softplus((unit_rows(rows) * difference[at]).sum(1))
 
     return contrast
 
@@ -137,11 +135,11 @@ Strength = Literal["weak", "strong"]
 
 @section("augmentation")
 def augment(batch: Batch, streams: Streams, purpose: str, edge_rate: float, feature_rate: float) -> Batch:
-    """The same nodes with each edge dropped with probability `edge_rate` and each column with `feature_rate`.
+    """Return the batch with each edge dropped with probability `edge_rate` and each feature column with `feature_rate`.
 
-    An edge is a pair of nodes: both directions stay or go together. Self-loops, which backbones add on their own, stay.
-    A column is dropped for all nodes of a client, and each client draws its own columns. streams: of the clients of the
-    batch, in order; purpose: names the streams, so that two views of different purposes are independent.
+    Both directions of an edge are dropped together. Self-loops, which backbones add, are not dropped. A column is
+    dropped for all nodes of a client; clients draw independently. streams: of the batch's clients, in order; purpose:
+    name of the streams; views of different purposes are independent.
     """
     graph, x = batch.graph, batch.x
     if edge_rate > 0:
@@ -156,7 +154,7 @@ def augment(batch: Batch, streams: Streams, purpose: str, edge_rate: float, feat
 
 
 class Views(Spec):
-    """Hyper-parameters of weak and strong views, for methods to inherit. Defaults: FGSSL's released code."""
+    """Base of methods with weak and strong views: their hyper-parameters. Defaults: FGSSL's released code."""
 
     weak_edges: float = option(0.3, "share of edges that a weak view drops (FGSSL's code: 0.3)", ge=0, lt=1)
     weak_features: float = option(0.3, "share of columns that a weak view drops (0.3)", ge=0, lt=1)
@@ -164,12 +162,12 @@ class Views(Spec):
     strong_features: float = option(0.5, "share of columns that a strong view drops (0.5)", ge=0, lt=1)
 
     def rates(self, strength: Strength) -> tuple[float, float]:
-        """(edges, feature columns): the shares that a view drops."""
+        """Return the shares (edges, feature columns) that a view drops."""
         weak, strong = (self.weak_edges, self.weak_features), (self.strong_edges, self.strong_features)
         return weak if strength == "weak" else strong
 
     def view(self, clients: ClientBatch, strength: Strength, purpose: str) -> tuple[Batch, ...]:
-        """A fresh view of all clients of a client batch, one batch per architecture, as `Network.forward` takes it."""
+        """Draw a view of all clients of a client batch, one batch per architecture, as input of `Network.forward`."""
         groups = zip(clients.network.groups, clients.data, strict=True)
         rates = self.rates(strength)
         return tuple(augment(data, clients.streams.select(group.positions), purpose, *rates) for group, data in groups)

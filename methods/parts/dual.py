@@ -1,4 +1,4 @@
-"""Clients with two models: a private one of any architecture, and a small one whose architecture all share."""
+"""Clients with two models: a private one of any architecture, and a small shared one of the same architecture."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ Nodes = Literal["train", "all"]
 
 
 def rows_of(clients: ClientBatch, nodes: Nodes) -> torch.Tensor:
-    """Row numbers of the clients' training nodes, or of all their nodes."""
+    """Return the rows of the clients' training nodes, or of all their nodes."""
     return clients.batch.rows["train"] if nodes == "train" else torch.arange(len(clients.batch.owner))
 
 
 def mean_of(clients: ClientBatch, values: torch.Tensor, nodes: Nodes) -> torch.Tensor:
-    """(N,) one value per node -> (K,) each client's mean over its training nodes, or over all its nodes."""
+    """Return means (K,) over each client's training nodes, or all its nodes. values: (N,), one per node."""
     rows = rows_of(clients, nodes)
     return clients.mean_over(values[rows] if nodes == "train" else values, rows)
 
 
 def kl(teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
-    """(N,) KL(teacher || student) = sum_c p_c (log p_c - log q_c)."""
+    """Return KL(teacher || student) = sum_c p_c (log p_c - log q_c) (N,). Arguments: log-probabilities (N, C)."""
     return F.kl_div(student, teacher.detach(), reduction="none", log_target=True).sum(1)
 
 
 def neighbour_kl(teacher: torch.Tensor, student: torch.Tensor, batch: Batch, *, mean: bool = False) -> torch.Tensor:
-    """(N,) sum over j in N(i) and i itself of KL(teacher_j || student_i); with `mean` divided by |N(i)| + 1.
+    """Return (N,) sums over j in N(i) and i itself of KL(teacher_j || student_i); with `mean` divided by |N(i)| + 1.
 
-    The student's row is the same in each term, so the neighbours' distributions are added up first, and nothing is
-    computed edge by edge: sum_j p_j log p_j - (sum_j p_j) . log q_i.
+    The student's row is the same in all terms, so the neighbours' distributions are added first, without values per
+    edge: sum_j p_j log p_j - (sum_j p_j) . log q_i.
     """
     log_p = teacher.detach()
     p = log_p.exp()
@@ -61,7 +61,7 @@ SHARED = "shared."
 
 
 def shared_backbone(backbones: Sequence[Backbone]) -> GCN:
-    """The shared architecture: GCN of 2 layers (FedGKC) of the clients' width and head, with their largest dropouts."""
+    """Return the shared architecture: a GCN of 2 layers (FedGKC) with the clients' width, head and largest dropout."""
     first = backbones[0]
     return GCN(
         hidden=first.hidden,
@@ -77,24 +77,25 @@ def as_shared(params: Params) -> Params:
 
 
 def shared_part(params: Params) -> Params:
-    """The shared model's parameters, under their own names."""
+    """Return the shared model's parameters without the prefix of their names."""
     return {name.removeprefix(SHARED): value for name, value in params.items() if name.startswith(SHARED)}
 
 
 @dataclass
 class Pair:
-    """What both models leave on the clients' own data, rows in client order."""
+    """The passes of both models on the clients' data, rows in client order."""
 
     private: Forward
     shared: Forward
 
 
 class DualModel(LocalTraining):
-    """The private and the shared model train together, each on its own loss; the server averages the shared ones.
+    """The private and the shared model are trained together, each on a separate loss; the server averages the shared
+    models. The private models are scored.
 
-    clients.params holds both, the shared model's names prefixed, so one optimiser steps both and each keeps its state.
-    A subclass's `local_loss` is the sum of both losses, with everything detached that the other model teaches: then
-    the gradient of the sum is each model's own. The private models are what is delivered and scored.
+    clients.params contains both, the shared model's names with a prefix, so one optimiser trains both. A subclass's
+    `local_loss` is the sum of both losses, in which teachers are detached: its gradient is then that of each model's
+    loss.
     """
 
     delivers = "personal"
@@ -110,7 +111,7 @@ class DualModel(LocalTraining):
         return {"model": server.state["model"]}
 
     def pair(self, clients: ClientBatch) -> Pair:
-        """A training pass of both models."""
+        """Return a training pass of both models."""
         return Pair(clients.forward(), self.shared_forward(clients, training=True))
 
     def shared_forward(self, clients: ClientBatch, *, training: bool) -> Forward:
@@ -124,7 +125,7 @@ class DualModel(LocalTraining):
         return {"model": shared_part(clients.params)}
 
     def teach(self, clients: ClientBatch) -> None:
-        """The local epochs of a round."""
+        """Run the local epochs of a round."""
         clients.fit(self.local_loss)
 
     def server(self, server: Server, uploads: Tree) -> Download:
@@ -132,7 +133,7 @@ class DualModel(LocalTraining):
         return {"model": server.state["model"]}
 
     def weights(self, server: Server, uploads: Tree) -> torch.Tensor:
-        """(participants,) aggregation weights, summing to 1."""
+        """Return the aggregation weights (participants,), with sum 1."""
         return server.weights
 
     def local_loss(self, clients: ClientBatch) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """Encoders of graph sets, and the small networks on top of them, stacked over the clients like every backbone.
 
-They are built by methods whose paper fixes the architecture (`Method.architecture`), take width and depth from the
-cell's backbone, and have no dropout. Rows are dense; `sizes` says how many belong to each client, some perhaps none.
+Methods whose paper fixes the architecture build them (`Method.architecture`), with width and depth of the run's
+backbone and without dropout. Rows are dense; `sizes`: rows per client, possibly 0.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Sizes = tuple[int, ...]
 
 @dataclass
 class Codes:
-    """nodes: (N, c); graphs: (B, L h), the sums over each graph of every layer's output, side by side."""
+    """nodes: (N, c); graphs: (B, L h), the concatenated sums over each graph of all layers' outputs."""
 
     nodes: torch.Tensor
     graphs: torch.Tensor
@@ -40,8 +40,8 @@ class Codes:
 class GINEncoder(Encoder):
     """L layers z = MLP(h + sum over neighbours h), h' = BatchNorm(ReLU(z)), MLP = linear, ReLU, linear (InfoGraph's).
 
-    A node's code is the concatenation of all layers' outputs. BatchNorm normalises over the client's nodes in the
-    batch when training and by the running statistics when scoring (momentum 0.1 and epsilon 1e-5, torch's defaults).
+    A node's code is the concatenation of all layers' outputs. BatchNorm uses the client's nodes in the batch in
+    training and the running statistics in scoring (momentum 0.1 and epsilon 1e-5, torch's defaults).
     """
 
     batch_norm: bool = option(True, "BatchNorm after every layer")
@@ -60,10 +60,10 @@ class GINEncoder(Encoder):
     def encode(
         self, params: Params, batch: GraphBatch, view: Operator, *, training: bool = True, track: bool = False
     ) -> Codes:
-        """The graphs seen through `view`. track: the running statistics in `params` follow this batch, in place."""
+        """Return the codes of the graphs with operator `view`. track: update the running statistics in `params`."""
         matrix, h, outputs = batch.view(view), batch.x, []
         for i in range(self.layers):
-            # The inner linear map goes first: it commutes with the sum and may narrow the rows.
+            # The inner linear map comes first: it commutes with the sum and may reduce the width.
             z = segment_product(h, params[f"{i}.inner.weight"], batch.sizes)
             z = segment_add(z + matrix @ z, params[f"{i}.inner.bias"], batch.sizes)
             h = torch.relu(linear(params, f"{i}.outer", torch.relu(z), batch.sizes))
@@ -112,7 +112,7 @@ class Head(Encoder):
         return params
 
     def __call__(self, params: Params, rows: torch.Tensor, sizes: Sizes) -> torch.Tensor:
-        """(n, inputs) -> (n, out)."""
+        """Return (n, out) of rows (n, inputs)."""
         h = rows
         for i in range(3):
             h = linear(params, f"{i}", h, sizes)
@@ -121,22 +121,22 @@ class Head(Encoder):
 
 
 def named(params: Params, prefix: str) -> Params:
-    """The parameters under `prefix.`, without it."""
+    """Return the parameters whose names start with `prefix.`, without the prefix."""
     return {name.removeprefix(f"{prefix}."): v for name, v in params.items() if name.startswith(f"{prefix}.")}
 
 
 def init_linear(name: str, n_in: int, n_out: int, source: torch.Generator) -> Params:
-    """Glorot-uniform weight (in, out) and zero bias: what InfoGraph's and MVGRL's releases use."""
+    """Return Glorot-uniform weight (in, out) and zero bias, as in InfoGraph's and MVGRL's released code."""
     return {f"{name}.weight": glorot(n_in, n_out, source), f"{name}.bias": torch.zeros(n_out)}
 
 
 def linear(params: Params, name: str, rows: torch.Tensor, sizes: Sizes) -> torch.Tensor:
-    """Each client's rows through its own linear layer `name`."""
+    """Return the rows after the linear layer `name` of their client."""
     return segment_add(segment_product(rows, params[f"{name}.weight"], sizes), params[f"{name}.bias"], sizes)
 
 
 def prelu(rows: torch.Tensor, slope: torch.Tensor, sizes: Sizes) -> torch.Tensor:
-    """max(x, 0) + a min(x, 0) with each client's own a; slope: (K, 1)."""
+    """Return max(x, 0) + a min(x, 0). slope: (K, 1), a of each client."""
     return torch.where(rows > 0, rows, rows * slope[owners(sizes)])
 
 
@@ -144,7 +144,7 @@ def prelu(rows: torch.Tensor, slope: torch.Tensor, sizes: Sizes) -> torch.Tensor
 def normalise(
     params: Params, name: str, rows: torch.Tensor, sizes: Sizes, *, training: bool, track: bool
 ) -> torch.Tensor:
-    """BatchNorm over each client's rows; a client with a single row has no variance and keeps the running one."""
+    """Return BatchNorm over each client's rows; a single row has no variance, so the running statistics are used."""
     out = []
     for k, client_rows in enumerate(rows.split(sizes)):
         affine = params[f"{name}.weight"][k], params[f"{name}.bias"][k]

@@ -16,9 +16,9 @@ from ...benchmark.engine import normalised
 
 @dataclass(frozen=True)
 class PersonalisedPageRank:
-    """S = alpha (I - (1 - alpha) D^-1/2 (A + I) D^-1/2)^-1 (Klicpera et al., NeurIPS 2019), graph by graph, exact.
+    """S = alpha (I - (1 - alpha) D^-1/2 (A + I) D^-1/2)^-1 (Klicpera et al., NeurIPS 2019), exact, for each graph.
 
-    An operator of `GraphStack`: one dense block a graph, 0 between graphs, used without further normalisation.
+    An operator of `GraphStack`: one dense block per graph, 0 between graphs, used without further normalisation.
     threshold: entries below it are dropped (0: none).
     """
 
@@ -29,7 +29,7 @@ class PersonalisedPageRank:
         walk, lengths = normalised(adjacency, starts), np.diff(starts)
         first = np.concatenate([[0], np.cumsum(lengths**2)])
         data, columns = np.empty(first[-1], np.float32), np.empty(first[-1], np.int64)
-        for n in np.unique(lengths):  # graphs of equal size are inverted in one call
+        for n in np.unique(lengths):  # one call inverts all graphs of a size
             graphs = np.flatnonzero(lengths == n)
             blocks = np.stack([walk[s : s + n, s : s + n].toarray() for s in starts[graphs]])
             inverse = np.linalg.inv(np.eye(n) - (1 - self.alpha) * blocks)
@@ -47,12 +47,12 @@ class PersonalisedPageRank:
 def jensen_shannon(
     nodes: torch.Tensor, graphs: torch.Tensor, lengths: Sequence[torch.Tensor], counts: Sequence[int]
 ) -> torch.Tensor:
-    """(K,) E_neg - E_pos, the Jensen-Shannon bound of InfoGraph and MVGRL on node-graph pairs, client by client.
+    """Return E_neg - E_pos (K,), the Jensen-Shannon bound of InfoGraph and MVGRL on node-graph pairs, per client.
 
-    E_pos = mean over pairs (node, own graph) of log 2 - softplus(-l.g); E_neg = mean over the client's pairs (node,
-    other graph) of softplus(-l.g) + l.g - log 2. nodes: (N, c); graphs: (B, c); lengths: for each client the nodes of
-    each of its graphs; counts: its number of graphs. A client without graphs has loss 0, one with a single graph no
-    E_neg. Scores are computed for one client at a time, n_k x B_k.
+    E_pos = mean over pairs (node, its graph) of log 2 - softplus(-l.g); E_neg = mean over the client's pairs (node,
+    other graph) of softplus(-l.g) + l.g - log 2. nodes: (N, c); graphs: (B, c); lengths: per client the nodes of each
+    of its graphs; counts: graphs per client. A client without graphs has loss 0, a client with one graph has no E_neg.
+    Scores are computed for one client at a time, n_k x B_k.
     """
     losses, sizes = [], [int(length.sum()) for length in lengths]
     for codes, g, length in zip(nodes.split(sizes), graphs.split(list(counts)), lengths, strict=True):
@@ -62,18 +62,17 @@ def jensen_shannon(
         scores = codes @ g.T
         home = torch.repeat_interleave(torch.arange(len(g)), length)
         positive = scores.gather(1, home.unsqueeze(1)).squeeze(1)
-        # softplus(-s) + s = softplus(s), so the negatives are all pairs without the positive ones.
-        apart = F.softplus(scores).sum() - F.softplus(positive).sum()
+        # softplus(-s) + s = softplus(s), so the sum over negatives is that over all pairs minus the positive ones.
+        total = F.softplus(scores).sum() - F.softplus(positive).sum()
         pairs = len(codes) * (len(g) - 1)
-        negative = apart / pairs - math.log(2) if pairs else torch.zeros(())
+        negative = total / pairs - math.log(2) if pairs else torch.zeros(())
         losses.append(negative + F.softplus(-positive).mean() - math.log(2))
     return torch.stack(losses)
 
 
 def between_views(first: torch.Tensor, second: torch.Tensor, tau: float) -> torch.Tensor:
-    """Mean over the 2B codes of log sum_{z != u} exp(u.z / tau) - u.v / tau, with v the same graph in the other view.
-
-    first, second: (B, c), z over both views (SimCLR's NT-Xent where rows have length 1; FCLG's Eq. 5 and 6).
+    """Return the mean over the 2B codes u of log sum_{z != u} exp(u.z / tau) - u.v / tau, v the same graph in the other
+    view, z over both views (FCLG's Eq. 5 and 6; SimCLR's NT-Xent if rows have length 1). first, second: (B, c).
     """
     codes = torch.cat([first, second])
     scores = codes @ codes.T / tau
@@ -85,7 +84,7 @@ def between_views(first: torch.Tensor, second: torch.Tensor, tau: float) -> torc
 def to_global_from_previous(
     now: torch.Tensor, shared: torch.Tensor, previous: torch.Tensor, tau: float
 ) -> torch.Tensor:
-    """(n,) -log( e^{cos(now, shared)/tau} / (e^{cos(now, shared)/tau} + e^{cos(now, previous)/tau}) ) (MOON; FCLG's
-    Eq. 7 and 8). Rows: codes under the current, the received global and the earlier local model.
+    """Return (n,) -log( e^{cos(now, shared)/tau} / (e^{cos(now, shared)/tau} + e^{cos(now, previous)/tau}) ) (MOON;
+    FCLG's Eq. 7 and 8). Rows: codes under the current, the received global and the earlier local model.
     """
     return F.softplus((F.cosine_similarity(now, previous) - F.cosine_similarity(now, shared)) / tau)

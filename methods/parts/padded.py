@@ -1,4 +1,4 @@
-"""Graphs of about the same size side by side, for products that stay within a graph."""
+"""Graphs padded to a few sizes, for batched products within each graph."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ...benchmark.engine import GraphBatch
 
 @dataclass(frozen=True)
 class Padded:
-    """The graphs of a batch by the power of two that their numbers of nodes do not exceed.
+    """The graphs of a batch, grouped by size: the number of nodes, rounded up to a power of two.
 
-    For each such size: rows (b, size) of the nodes of its b graphs; real (b, size) bool, False where a graph has fewer
-    nodes and its last one is repeated; graphs (b,) their places in the batch. nodes: (N,) and graphs_at: (B,) the place
-    of each node and graph in what is put together size by size.
+    For each size: rows (b, size), the nodes of its b graphs; real (b, size), bool, False for padding, which repeats a
+    graph's last node; graphs (b,), their indices in the batch. nodes (N,), graphs_at (B,): the index of each node and
+    graph in results that are concatenated by size.
     """
 
     rows: list[torch.Tensor]
@@ -28,13 +28,13 @@ class Padded:
 
     @classmethod
     def of(cls, batch: GraphBatch) -> Padded:
-        """Made once for a batch."""
-        if batch not in _MADE:
-            _MADE[batch] = cls._made(batch.lengths)
-        return _MADE[batch]
+        """Return the padded graphs of a batch, computed once."""
+        if batch not in _CACHE:
+            _CACHE[batch] = cls._compute(batch.lengths)
+        return _CACHE[batch]
 
     @classmethod
-    def _made(cls, lengths: np.ndarray) -> Padded:
+    def _compute(cls, lengths: np.ndarray) -> Padded:
         first = np.cumsum(lengths) - lengths
         size = 2 ** np.ceil(np.log2(np.maximum(lengths, 1))).astype(np.int64)
         rows, real, graphs = [], [], []
@@ -46,21 +46,21 @@ class Padded:
             graphs.append(place)
         nodes = np.concatenate([ids[kept] for ids, kept in zip(rows, real, strict=True)])
         return cls(
-            [torch.from_numpy(mask) for mask in rows],
-            [torch.from_numpy(ids) for ids in real],
-            [torch.from_numpy(ids) for ids in graphs],
+            list(map(torch.from_numpy, rows)),
+            list(map(torch.from_numpy, real)),
+            list(map(torch.from_numpy, graphs)),
             torch.from_numpy(np.argsort(nodes)),
             torch.from_numpy(np.argsort(np.concatenate(graphs))),
         )
 
     def gathered(self, weights: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """(B, M, h) for each graph sum over its nodes i of weights_i rows_i^T. weights: (N, M), rows: (N, h)."""
+        """Return (B, M, h): per graph the sum over its nodes i of weights_i rows_i^T. weights: (N, M), rows: (N, h)."""
         sums = [(weights[at] * real.unsqueeze(2)).mT @ rows[at] for at, real in zip(self.rows, self.real, strict=True)]
         return torch.cat(sums)[self.graphs_at]
 
     def spread(self, weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        """(N, h) for each node the sum over m of its weights times the values of its graph. weights: (N, M), values:
-        (B, M, h)."""
+        """Return (N, h): per node the sum over m of its weights times its graph's values. weights: (N, M), values: (B,
+        M, h)."""
         sums = [
             (weights[at] @ values[graphs])[real]
             for at, real, graphs in zip(self.rows, self.real, self.graphs, strict=True)
@@ -68,4 +68,4 @@ class Padded:
         return torch.cat(sums)[self.nodes]
 
 
-_MADE: WeakKeyDictionary[GraphBatch, Padded] = WeakKeyDictionary()
+_CACHE: WeakKeyDictionary[GraphBatch, Padded] = WeakKeyDictionary()

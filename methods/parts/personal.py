@@ -1,4 +1,4 @@
-"""Personalised aggregation at the server: every client gets a mixture of the clients' models of its own."""
+"""Personalised aggregation at the server: each client gets a different mixture of the clients' models."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ..fedavg import LocalTraining
 def last_layers(names: Collection[str], count: int) -> set[str]:
     """Return the names of the parameters of the last `count` layers, the classifier included.
 
-    names: of all parameters, in the order of the layers, "0.weight", "1.weight", ..., "head.weight". All of them where
-    there are no more layers than `count`.
+    names: of all parameters, in the order of the layers, "0.weight", "1.weight", ..., "head.weight". All names if there
+    are at most `count` layers.
     """
     layers = list(dict.fromkeys(name.split(".")[0] for name in names))
     last = set(layers[len(layers) - count :]) if 0 < count < len(layers) else set(layers if count else ())
@@ -22,19 +22,20 @@ def last_layers(names: Collection[str], count: int) -> set[str]:
 
 
 class CommonWidth(LocalTraining):
-    """Every backbone gets `linear_head`: all its layers yield the cell's width h, and a linear map h -> C follows.
+    """Base of methods whose backbones have `linear_head`: all layers have the run's width h, and a linear map h -> C
+    follows. The personal models are scored.
 
-    Without it the last layer of a GNN is the classifier, SGC has no embedding at all, and heads of different
-    architectures have different shapes. Private models, so it delivers the clients' own. So on a board of one
-    architecture they (and Fed-PUB, whose paper has the same head) run a network with one linear map more than the
-    other methods; `local` and `fedavg` with it stay within a point of themselves on Cora, CiteSeer and Amazon Photo.
+    Without it the last layer of a GNN is the classifier, SGC has no embedding, and heads of different architectures
+    have different shapes. So on a board of one architecture these methods (and Fed-PUB, whose paper has the same head)
+    have one linear map more than the other methods; it changes `local` and `fedavg` by less than a point on Cora,
+    CiteSeer and Amazon Photo.
     """
 
     delivers = "personal"
     heterogeneous = True
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [given.model_copy(update={"linear_head": True}) for given in super().architecture(backbones)]
+        return [backbone.model_copy(update={"linear_head": True}) for backbone in super().architecture(backbones)]
 
     def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
         widths = sorted({backbone.hidden for backbone in backbones})
@@ -44,16 +45,16 @@ class CommonWidth(LocalTraining):
 
 
 def mix(server: Server, models: Params, weights: torch.Tensor) -> Each:
-    """Participant i gets sum_j weights[i, j] models_j; the others are sent what they were sent last (at first theta_0).
+    """Send sum_j weights[i, j] models_j to participant i; the others get their last download again (first theta_0).
 
     models: the participants' uploads (n, ...). weights: (n, n), rows sum to 1. Returns the download {"model": (K, ...)}
-    for all clients, since those of the next round are not known, and keeps it in server.state["personal"].
+    for all clients, because the next round's participants are not known, and keeps it in server.state["personal"].
     """
     return send(server, average(models, weights))
 
 
 def send(server: Server, fresh: Params) -> Each:
-    """The download of `mix`, with participants' models (n, ...) that were mixed in another way."""
+    """Send `fresh` (n, ...) to the participants; otherwise as `mix`."""
     if len(server.participants) < server.clients:
         last = server.state.get("personal")
         if last is None:
@@ -65,6 +66,6 @@ def send(server: Server, fresh: Params) -> Each:
 
 
 def cosine(vectors: torch.Tensor) -> torch.Tensor:
-    """(n, c) -> (n, n) cosine similarities of the rows; 1 of a row with itself."""
+    """Return the cosine similarities (n, n) of the rows of vectors (n, c); 1 on the diagonal."""
     unit = torch.nn.functional.normalize(vectors.double(), dim=1, eps=1e-300)
     return (unit @ unit.T).fill_diagonal_(1).to(vectors.dtype)

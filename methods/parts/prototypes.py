@@ -1,6 +1,6 @@
-"""Class prototypes: what clients make of their embeddings, what they send, and what they do with the answer.
+"""Class prototypes: clients compute and send them, and use the server's prototypes in loss and prediction.
 
-A global prototype table is (C, h); the row of a class that no one has sent yet is nan.
+A global prototype table is (C, h); the row of a class is nan until a client sends a prototype of it.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from ...benchmark.engine import Batch, ClientBatch, Download, Network, Params, S
 from ...registry import option
 from .personal import CommonWidth
 
-FAR = 1e9  # a distance no embedding reaches
+FAR = 1e9  # larger than any distance of embeddings
 
 
 def class_means(embedding: torch.Tensor, batch: Batch, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """(K, C, h) mean embedding of each client's training nodes of each class (0 without any), (K, C) their numbers."""
+    """Return mean embeddings (K, C, h) of each client's training nodes per class, 0 without any, and counts (K, C)."""
     rows = batch.rows["train"]
-    cell = batch.owner[rows] * classes + batch.label[rows]
-    count = torch.bincount(cell, minlength=batch.clients * classes)
-    total = segment_sum(embedding[rows], cell, batch.clients * classes)
+    slot = batch.owner[rows] * classes + batch.label[rows]
+    count = torch.bincount(slot, minlength=batch.clients * classes)
+    total = segment_sum(embedding[rows], slot, batch.clients * classes)
     mean = total / count.clamp(min=1).unsqueeze(1)
     return mean.view(batch.clients, classes, -1), count.view(batch.clients, classes)
 
 
 def distance(embedding: torch.Tensor, batch: Batch, prototypes: torch.Tensor) -> torch.Tensor:
-    """(n_train, h) r_i - c^(y_i) for the training rows; 0 without gradient where the class has no prototype yet.
+    """Return r_i - c^(y_i) (n_train, h) for the training rows; 0 without gradient if the class has no prototype yet.
 
     prototypes: (K, C, h), each client's table.
     """
@@ -39,7 +39,7 @@ def distance(embedding: torch.Tensor, batch: Batch, prototypes: torch.Tensor) ->
 
 
 def nearest(embedding: torch.Tensor, sizes: Sequence[int], prototypes: torch.Tensor) -> torch.Tensor:
-    """(N, C) minus the Euclidean distance to each prototype of the client's table (K, C, h); FAR for a nan row."""
+    """Return minus the Euclidean distance (N, C) to each prototype of the client's table (K, C, h); -FAR for nan."""
     parts = []
     for rows, table in zip(embedding.split(list(sizes)), prototypes, strict=True):
         parts.append(torch.cdist(rows, table.nan_to_num()).neg().masked_fill(table.isnan().any(1), -FAR))
@@ -47,12 +47,12 @@ def nearest(embedding: torch.Tensor, sizes: Sequence[int], prototypes: torch.Ten
 
 
 class PrototypeExchange(CommonWidth):
-    """Clients of any architecture that exchange class prototypes and nothing else.
+    """Clients of any architecture that exchange only class prototypes. Subclasses define the server's rule.
 
     Client k: CE + lam R, R the distance between the embeddings r_i of its training nodes and the received prototypes of
-    their classes; R = 0 in the first round, and for a class without a prototype. Then c_k^(j) = mean of r_i over its
+    their classes; R = 0 in the first round, and for a class without prototype. Then c_k^(j) = mean of r_i over its
     training nodes of class j, without dropout. Messages: up (C_k, h) prototypes and (C_k,) int64 class numbers, C_k the
-    classes k has training nodes of; down the (C, h) global table. Subclasses give the server's rule.
+    classes of k's training nodes; down the (C, h) global table.
     """
 
     lam: float = option(1.0, "lambda, weight of R (FedProto's code)", ge=0, tune=[0.1, 1.0, 10.0])
@@ -60,7 +60,7 @@ class PrototypeExchange(CommonWidth):
         "mean", "R: squared difference averaged over nodes and the h entries (code), or summed over entries"
     )
     inference: Literal["classifier", "prototype"] = option(
-        "classifier", "predict by the own classifier (our choice), or by the nearest prototype (paper)"
+        "classifier", "predict by the client's classifier (our choice), or by the nearest prototype (paper)"
     )
 
     def local_loss(self, clients: ClientBatch) -> torch.Tensor:
@@ -69,8 +69,8 @@ class PrototypeExchange(CommonWidth):
         if self.lam == 0 or "prototypes" not in clients.received:
             return loss
         square = distance(out.embedding, clients.batch, clients.received["prototypes"]).square()
-        each = square.mean(1) if self.squared == "mean" else square.sum(1)
-        return loss + self.lam * clients.mean_over(each, clients.batch.rows["train"])
+        node_loss = square.mean(1) if self.squared == "mean" else square.sum(1)
+        return loss + self.lam * clients.mean_over(node_loss, clients.batch.rows["train"])
 
     def client(self, clients: ClientBatch) -> Tree:
         clients.fit(self.local_loss)
@@ -84,7 +84,7 @@ class PrototypeExchange(CommonWidth):
         } | self.extras(counts, held)
 
     def extras(self, counts: torch.Tensor, held: Sequence[torch.Tensor]) -> Tree:
-        """What else goes up. counts: (K, C) training nodes of each class; held: each client's class numbers."""
+        """Return further uploads. counts: (K, C) training nodes per class; held: each client's class numbers."""
         return {}
 
     def server(self, server: Server, uploads: Tree) -> Download:
@@ -92,7 +92,7 @@ class PrototypeExchange(CommonWidth):
         return {"prototypes": server.state["prototypes"]}
 
     def combine(self, server: Server, uploads: Tree) -> torch.Tensor:
-        """The server's rule: the uploaded prototypes to the global table (C, h)."""
+        """Return the global table (C, h) from the uploaded prototypes."""
         raise NotImplementedError
 
     def personal_model(self, clients: ClientBatch) -> Params | None:

@@ -1,4 +1,4 @@
-"""Messages that are made client by client: rows of matrices as they cross, and one tree of lists from a tree each."""
+"""Messages of single clients: rows of matrices as tensors, and one tree of lists from one tree per client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from ...benchmark.engine import Tree, to_scipy_csr
 
-Rows = Any  # a SciPy CSR matrix or a NumPy array: features are one or the other
+Rows = Any  # a SciPy CSR matrix or a NumPy array
 
 
 def rows_of(feat: torch.Tensor) -> Rows:
@@ -19,7 +19,7 @@ def rows_of(feat: torch.Tensor) -> Rows:
 
 
 def packed(rows: Rows) -> Tree:
-    """Rows as they cross: dense, or of each row the number of its entries, their columns and values."""
+    """Return rows as a message: dense values, or numbers of entries per row, columns and values."""
     if not sp.issparse(rows):
         return {"values": torch.from_numpy(rows.astype(np.float32, copy=False))}
     parts = {"counts": np.diff(rows.indptr), "columns": rows.indices, "values": rows.data.astype(np.float32)}
@@ -27,7 +27,7 @@ def packed(rows: Rows) -> Tree:
 
 
 def unpacked(tree: Tree, width: int) -> Rows:
-    """What `packed` was given. width: columns."""
+    """Return the rows of a message of `packed`. width: number of columns."""
     values = tree["values"].cpu().numpy()
     if "counts" not in tree:
         return values
@@ -36,7 +36,7 @@ def unpacked(tree: Tree, width: int) -> Rows:
 
 
 def listed(trees: Sequence[Tree]) -> Tree:
-    """A tree of lists from one tree per client."""
+    """Return a tree of lists from one tree per client."""
     return {
         name: listed([tree[name] for tree in trees]) if isinstance(value, dict) else [tree[name] for tree in trees]
         for name, value in trees[0].items()
@@ -44,6 +44,6 @@ def listed(trees: Sequence[Tree]) -> Tree:
 
 
 def split(tree: Tree) -> list[Tree]:
-    """One tree per client from a tree of lists."""
+    """Return one tree per client from a tree of lists."""
     columns = {name: split(value) if isinstance(value, dict) else value for name, value in tree.items()}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

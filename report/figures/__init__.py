@@ -1,7 +1,7 @@
-"""The figures of a board. Each file has `data` (what is drawn, JSON-ready, or None where it does not apply) and `draw`.
+"""The figures of a board. Each has `data` (JSON-ready content, or None if it does not apply) and `draw`.
 
-A figure is stale when its data, or the code that draws them, have changed since it was drawn; the digests of both are
-stored beside the figures.
+A figure is stale if its data or its drawing code have changed since it was drawn. The digests of both are stored next
+to the figures.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from .style import packed
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure by file name. `data` is pure; `draw` sees nothing but what `data` gave.
+    """A figure. `data` is a pure function of a ranking; its result is the only input of `draw`.
 
-    tests: it is about methods that compete, which those of a sweep do not. panels: it has one for each task, and of
-    a board under stress shows the plain tasks only. percent: it draws percent, so boards of errors have none.
+    tests: compares methods, so sweeps have none. panels: one panel per plain task. percent: scores in percent, so
+    boards of errors have none.
     """
 
     file: str
@@ -43,25 +43,25 @@ class Plot:
     percent: bool = False
 
     def png(self, data: dict[str, Any]) -> bytes:
-        """The picture; the same data give the same bytes with the same matplotlib."""
+        """The picture as PNG; the same data give the same bytes with the same matplotlib."""
         with mpl.rc_context(style.RC):
             return packed(self.draw(data))
 
     def svg(self, data: dict[str, Any]) -> bytes:
-        """The same figure for a page: text as text, transparent, with its lightness inverted on a dark screen."""
+        """The picture as SVG for a page: text as text, transparent, with lightness inverted on a dark screen."""
         with mpl.rc_context(style.RC | {"svg.fonttype": "none"}):
             return style.page_svg(self.draw(data))
 
     def digest(self, data: dict[str, Any]) -> str:
-        """sha256 (16 hex) of the data (floats to nine significant digits, stored arrays to the bit), and of the code
-        of the module that draws them and of the style that all share."""
+        """sha256 (16 hex digits) of the data (floats with nine significant digits, arrays as bytes), of the code of the
+        drawing module and of the shared style."""
         text = json.dumps(_rounded(data), sort_keys=True, separators=(",", ":"))
         drawing = "".join(code(inspect.getsource(sys.modules[name])) for name in (self.draw.__module__, style.__name__))
         return hashlib.sha256((text + drawing).encode()).hexdigest()[:16]
 
 
 def code(source: str) -> str:
-    """Python source without comments, docstrings, blank lines and spaces at the end of lines."""
+    """Python source without comments, docstrings, blank lines and trailing spaces."""
     lines = source.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
@@ -91,7 +91,7 @@ PLOTS = [
 
 
 def found_figures(ranking: Ranking) -> dict[Plot, dict[str, Any]]:
-    """The figures that a board has, with their data."""
+    """The figures of a board, with their data."""
     errors = bool((ranking.board.scored["score"] < 0).any())
     wanted = [plot for plot in PLOTS if not ((plot.tests and ranking.board.is_sweep) or (plot.percent and errors))]
     shown = {plot: plot.data(ranking.plain if plot.panels else ranking) for plot in wanted}

@@ -1,7 +1,7 @@
 """Figures of the clients, one panel per task.
 
-Test score of each client (FedGL, 2021, Fig. 10); labels that each client holds as bubbles: clients across, classes up,
-area = nodes (FedOMD, ICPP-W 2024, Fig. 4).
+Test score of each client (FedGL, 2021, Fig. 10). Labels of each client as bubbles (FedOMD, ICPP-W 2024, Fig. 4):
+clients on the x-axis, classes on the y-axis, area = nodes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CLIENTS_CAPTION = (
 
 
 def clients_data(ranking: Ranking) -> dict[str, Any] | None:
-    """For each task and entry the clients' scores in increasing order, averaged over seeds."""
+    """For each task and entry: the scores of the clients in increasing order, averaged over seeds."""
     board, panels = ranking.board, []
     keys = board.scored.groupby(["task_label", "entrant"])["key"].agg(list)
     for task in board.tasks:
@@ -45,8 +45,8 @@ def clients_data(ranking: Ranking) -> dict[str, Any] | None:
 
 
 def spread(runs: list[np.ndarray]) -> np.ndarray:
-    """The mean over runs of their sorted values: entry 0 is the mean of the runs' lowest. Runs of fewer values, as
-    where a client has no test node, are stretched over as many as the others have."""
+    """Sort the values of each run and take the mean over runs: element 0 is the mean of the lowest values. A run with
+    fewer values (a client without test nodes) is interpolated to the length of the longest."""
     places = np.linspace(0, 1, max(map(len, runs)))
     return np.mean([np.quantile(run, places) for run in runs], axis=0)
 
@@ -94,7 +94,7 @@ LABELS_CAPTION = (
 
 
 def labels_data(ranking: Ranking) -> dict[str, Any] | None:
-    """Counts of each task, clients x classes; and the tasks whose runs did not store any."""
+    """Label counts of each task, clients x classes, and the tasks without stored counts."""
     board, panels, lacking = ranking.board, [], []
     for task in board.tasks:
         rows = board.scored[board.scored["task_label"] == task].sort_values(["seed", "entrant"])
@@ -121,10 +121,10 @@ def draw_labels(data: dict[str, Any]) -> Figure:
 
 
 def bubbles(axes: Axes, labels: NDArray[np.int64], width: float, height: float) -> None:
-    """The bubbles of counts (clients, classes) on axes of about that many inches."""
+    """Draw counts (clients, classes) as bubbles on axes of about `width` x `height` inches."""
     clients, classes = labels.shape
     client, label = np.nonzero(labels)
-    # the largest bubble just fills its cell: the smaller of the distances between clients and between classes
+    # the diameter of the largest bubble: the smaller of the distances between clients and between classes
     cell = 72 * min(width / (clients + 0.4), height / (classes + 0.4))
     area = (0.92 * cell) ** 2 * labels[client, label] / max(labels.max(), 1)
     axes.scatter(client, label, s=area, c=COLOURS[0], alpha=0.8, linewidths=0)
@@ -134,7 +134,7 @@ def bubbles(axes: Axes, labels: NDArray[np.int64], width: float, height: float) 
 
 
 def save_labels(labels: NDArray[np.int64], title: str, path: Path) -> None:
-    """One partition's picture, written to `path` (its suffix is the format). Raises UserError where it cannot be."""
+    """Write the picture of a partition to `path` (the suffix is the format). Raises UserError if this fails."""
     clients, classes = labels.shape
     width, height = np.clip([1.6 + 0.45 * clients, 1.2 + 0.38 * classes], [4.5, 2.6], [16, 12])
     with mpl.rc_context(RC):

@@ -21,7 +21,7 @@ CAPTION = (
 
 
 def data(ranking: Ranking) -> dict[str, Any] | None:
-    """Curves of each task: rounds, mean and standard deviation over seeds of every entry; and which to highlight."""
+    """Curves of each task: rounds, mean and standard deviation over seeds of every entry; entries to highlight."""
     board = ranking.board
     curves = board.score_curves
     if curves.empty:
@@ -40,7 +40,7 @@ def data(ranking: Ranking) -> dict[str, Any] | None:
 
 
 def _over_seeds(seed: np.ndarray, round: np.ndarray, value: np.ndarray) -> dict[str, list[float]]:
-    """Mean and sample deviation over seeds at every round that any seed has; where one has none, its last value."""
+    """Mean and sample deviation over seeds at every round of any seed; a seed without this round has its last value."""
     seeds, column = np.unique(seed, return_inverse=True)
     rounds, line = np.unique(round, return_inverse=True)
     grid = np.full((len(rounds), len(seeds)), np.nan)
@@ -49,7 +49,7 @@ def _over_seeds(seed: np.ndarray, round: np.ndarray, value: np.ndarray) -> dict[
     grid = np.take_along_axis(grid, last, axis=0)
     kept = grid[:, ~np.isnan(grid).all(axis=0)]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of rounds without any value
+        warnings.simplefilter("ignore", RuntimeWarning)  # for rounds without any value
         mean, std = np.nanmean(kept, axis=1), np.nanstd(kept, axis=1, ddof=1)
     return {"round": rounds.tolist(), "mean": mean.tolist(), "std": np.nan_to_num(std).tolist()}  # 0 for one seed
 

@@ -1,7 +1,7 @@
 """Figures of score against one setting, one panel per task.
 
-Strength of a corruption or setting of the task; epsilon of client-level privacy; a parameter of a method (FGSSL, 2023,
-Fig. 4; FedGL, 2021, Figs. 11-14).
+The setting is the strength of a stress condition or a setting of the task, epsilon of client-level privacy, or a
+parameter of a method (FGSSL, 2023, Fig. 4; FedGL, 2021, Figs. 11-14).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..sweeps import axis
 from ..text import finite
 from .style import COLOURS, facets, legend_below, looks, name_outer, round_costs, short, wrapped
 
-STRENGTHS = {  # condition -> what its strength is
+STRENGTHS = {  # condition -> meaning of its strength
     "participation": "share of clients absent in a round",
     "label_flip": "share of clients with flipped labels",
     "sign_flip": "share of clients with flipped updates",
@@ -36,7 +36,7 @@ ROBUSTNESS_CAPTION = (
 
 
 def robustness_data(ranking: Ranking) -> dict[str, Any] | None:
-    """For each condition and task the strengths, and every entry's mean and deviation over seeds; and their order."""
+    """For each condition and task: strengths, mean and deviation over seeds of every entry; the order of entries."""
     robustness, panels = ranking.robustness, []
     order = [str(name) for name in robustness.table.index]
     for condition in robustness.conditions:
@@ -86,7 +86,7 @@ PRIVACY_CAPTION = (
 
 
 def privacy_data(ranking: Ranking) -> dict[str, Any] | None:
-    """For each task every method's epsilons, means and deviations, and the levels without privacy."""
+    """For each task: epsilons, means and deviations of every method, and the scores without privacy."""
     cost, panels = ranking.privacy, dict[str, dict[str, Any]]()
     several = len({clip for _, _, clip in cost.curves}) > 1
     for (task, entrant, clip), points in cost.curves.items():
@@ -139,7 +139,7 @@ SENSITIVITY_CAPTION = (
 
 
 def sensitivity_data(ranking: Ranking) -> dict[str, Any] | None:
-    """For each sweep the values of the parameter with mean and deviation of the score, and FedAvg's on that task."""
+    """For each sweep: values of the parameter, mean and deviation of the score, and those of FedAvg on the task."""
     board, panels = ranking.board, []
     for sweep in board.sweeps:
         if sweep.parameter == f"training.{NOISE}":
@@ -159,7 +159,7 @@ def sensitivity_data(ranking: Ranking) -> dict[str, Any] | None:
 
 
 def _reference(ranking: Ranking, task: str) -> list[float] | None:
-    """FedAvg's mean and deviation on a task, where it has one setting there."""
+    """Mean and deviation of FedAvg on a task; None unless it has exactly one setting there."""
     board = ranking.board
     names = [name for name in board.entrants if board.method_of[name] == FEDAVG and board.counts.loc[task, name]]
     if len(names) != 1:
@@ -191,7 +191,7 @@ def draw_sensitivity(data: dict[str, Any]) -> Figure:
 
 
 def _curve(axes: Axes, panel: dict[str, Any]) -> None:
-    """Score by value of the parameter, and the level of the reference."""
+    """Draw the score by value of the parameter, and the reference."""
     place, mean, std = np.arange(len(panel["values"])), 100 * np.array(panel["mean"]), 100 * np.array(panel["std"])
     if panel["reference"]:
         level, off = (100 * value for value in panel["reference"])

@@ -22,8 +22,8 @@ from .style import class_looks, grid_of, legend_below, short
 def cka_table(embeddings: Sequence[NDArray[np.floating]]) -> NDArray[np.float64]:
     """(K, K) linear centred kernel alignment of every pair (Kornblith, Norouzi, Lee, Hinton, ICML 2019, section 3).
 
-    ||Y' X||^2 / (||X' X|| ||Y' Y||), Frobenius norms, of X (n, p) and Y (n, q) with centred columns: rows are the same
-    n things. 1 for embeddings that differ by a rotation, a scale or a shift; NaN where one of them does not vary.
+    ||Y' X||^2 / (||X' X|| ||Y' Y||), Frobenius norms, of X (n, p) and Y (n, q) with centred columns and the same n
+    nodes. 1 for embeddings that differ by a rotation, a scale or a shift; NaN if one of them does not vary.
     """
     centred = [np.asarray(rows, dtype=float) - np.mean(rows, axis=0, dtype=float) for rows in embeddings]
     norms = [np.linalg.norm(rows.T @ rows) for rows in centred]
@@ -37,25 +37,23 @@ def cka_table(embeddings: Sequence[NDArray[np.floating]]) -> NDArray[np.float64]
 
 
 def mean_off_diagonal(table: NDArray[np.float64]) -> float:
-    """Mean over the pairs of a (K, K) table, K > 1, leaving out pairs that have no figure; NaN if none has."""
+    """Mean over the pairs of a (K, K) table, K > 1, without NaN; NaN if all are NaN."""
     pairs = table[~np.eye(len(table), dtype=bool)]
     return float(np.nanmean(pairs)) if not np.isnan(pairs).all() else float("nan")
 
 
 WHOLE = ("global_on_global", "personal_on_global")
-METHODS, TASKS = 6, 3  # panels in a row, and rows, of a figure that stays readable and small
+METHODS, TASKS = 6, 3  # panels per row and rows of a figure, at most
 
 
 def embedded_runs(
     ranking: Ranking, pick: Callable[[dict[str, np.ndarray]], dict[str, Any] | None]
 ) -> dict[str, Any] | None:
-    """`tasks`: those with embeddings, each with the seed that most entries have (the lowest of equals) and `runs`.
+    """`tasks`: for each task with embeddings, the seed that most entries have (of equals the lowest) and its `runs`.
 
-    None where no task has any.
-
-    pick: what a figure needs of a run's arrays, None where it is not there. A run is that, with the entry's `name`
-    and the `accuracy` of the global model (of a centralised run: its only one) on the whole graph, in [0, 1] or NaN;
-    entries come in the order of the ranking.
+    pick: selects the content of the figure from the arrays of a run, or None if it is missing. A run is this content,
+    the `name` of the entry, and the `accuracy` of the global model (of a centralised run: the only model) on the whole
+    graph, in [0, 1] or NaN. Entries are in the order of the ranking. None if no task has embeddings.
     """
     board, tasks = ranking.board, []
     place, rows = {name: number for number, name in enumerate(ranking.order)}, dict[str, list[dict[str, Any]]]()
@@ -80,7 +78,7 @@ def embedded_runs(
 
 
 def is_embedding(rows: np.ndarray | None) -> bool:
-    """Whether an array holds embeddings: numbers, one line per node, at least ten of them that are not all equal."""
+    """Whether an array is a valid embedding: (nodes, width) finite floats, at least ten nodes, not all equal."""
     return (
         rows is not None
         and rows.ndim == 2
@@ -100,7 +98,7 @@ TSNE_CAPTION = (
 
 
 def tsne_data(ranking: Ranking) -> dict[str, Any] | None:
-    """Return embeddings and labels of each run. `draw_tsne` projects them: it is slow and differs between machines."""
+    """Embeddings and labels of each run. `draw_tsne` projects them, because t-SNE is slow and machine-dependent."""
     return embedded_runs(ranking, _tsne_inputs)
 
 
@@ -136,9 +134,9 @@ def draw_tsne(data: dict[str, Any]) -> Figure:
 
 
 def project(rows: np.ndarray) -> np.ndarray:
-    """(n, 2) of (n, h) by t-SNE (van der Maaten & Hinton, JMLR 9, 2008): from the first two principal components, with
-    a fixed random state."""
-    from sklearn.manifold import TSNE  # a second and more to import: only where it is needed
+    """Project (n, h) to (n, 2) by t-SNE (van der Maaten & Hinton, JMLR 9, 2008), from the first two principal
+    components, with a fixed random state."""
+    from sklearn.manifold import TSNE  # the import takes more than a second
 
     perplexity = min(30.0, (len(rows) - 1) / 3)
     start = "pca" if rows.shape[1] > 1 else "random"
@@ -153,7 +151,7 @@ CKA_CAPTION = (
 
 
 def cka_data(ranking: Ranking) -> dict[str, Any] | None:
-    """CKA of every pair of clients in each run."""
+    """CKA between every pair of clients in each run."""
     return embedded_runs(ranking, _cka_inputs)
 
 
@@ -163,7 +161,7 @@ def _cka_inputs(arrays: dict[str, np.ndarray]) -> dict[str, Any] | None:
     same = len({len(rows) for rows in clients if rows.ndim}) == 1
     if len(clients) < 2 or not same or not all(map(is_embedding, clients)):
         return None
-    return {"cka": cka_table(clients).tolist()}  # not the array: processors differ in its last bits
+    return {"cka": cka_table(clients).tolist()}  # a list is rounded in the digest: processors differ in the last bits
 
 
 def draw_cka(data: dict[str, Any]) -> Figure:

@@ -24,11 +24,11 @@ TIERS_CAPTION = (
     " one point below to one point above the baseline. Methods far below the others are at the edge with their value."
 )
 COLOURS = {"better": "#0072B2", "worse": "#D55E00"}
-NEAR = 3  # interquartile ranges: what is further below the middle half than that is cut off
+NEAR = 3  # methods that are more interquartile ranges below the first quartile are drawn at the edge
 
 
 def _comparable(ranking: Ranking) -> bool:
-    """Whether mean ranks say something: of two methods or more, over two datasets or more."""
+    """Whether there are at least two methods and two datasets."""
     return len(ranking.board.ranked) > 1 and len(ranking.board.by_dataset) > 1
 
 
@@ -68,7 +68,7 @@ def draw_tiers(data: dict[str, Any]) -> Figure:
 def _differences(axes: Axes, panel: dict[str, Any]) -> None:
     known = [point for point in panel["points"] if point is not None]
     first, third = np.quantile([mean for mean, _, _ in known], [0.25, 0.75])
-    least = min(first - max(NEAR * (third - first), 1.0), -1.0)  # what is near the baseline's line is drawn there
+    least = min(first - max(NEAR * (third - first), 1.0), -1.0)  # the rope of the baseline is always shown
     edge = min(low for mean, low, _ in known if mean >= least) - 0.3
     axes.axvspan(-100 * ROPE, 100 * ROPE, color="#EFEFEF", zorder=0, linewidth=0)
     axes.axvline(0, color="black", linewidth=0.8)
@@ -113,7 +113,7 @@ def draw_ranks(data: dict[str, Any]) -> Figure:
 
 
 def _heat_map(axes: Axes, table: np.ndarray, rows: list[str], columns: list[str], slant: float, **look: Any) -> None:
-    """A table with its names, those of the columns at `slant` degrees, and legible figures."""
+    """Draw a table with row names, column names at `slant` degrees, and legible numbers."""
     sns.heatmap(table, ax=axes, linecolor="white", xticklabels=columns, yticklabels=rows, **look)
     legible(axes)
     axes.tick_params(axis="both", length=0, labelsize=9)
@@ -150,7 +150,7 @@ def draw_cost(data: dict[str, Any]) -> Figure:
     names, ranks = [short(name) for name in data["names"]], np.array(data["ranks"])
     longest = max(map(len, names))
     figure = Figure(figsize=(7.0 + 0.09 * longest, max(2.6, 0.9 + 0.2 * len(names))))
-    middle = (0.09 * longest + 0.5) / figure.get_figwidth()  # of the width: names and what leads to them
+    middle = (0.09 * longest + 0.5) / figure.get_figwidth()  # share of the width for names and their lines
     foot, top = 0.55 / figure.get_figheight(), 0.97
     wide = (0.89 - middle) / 2
     lines = spread(ranks, (len(names) + 1) / max(len(names), 8) * 0.8)
@@ -179,7 +179,7 @@ def draw_cost(data: dict[str, Any]) -> Figure:
 
 
 def spread(places: np.ndarray, gap: float) -> list[float]:
-    """Ascending places moved as little as need be (least squares) for neighbours to lie `gap` apart."""
+    """Move ascending places as little as possible (least squares) so that neighbours are at least `gap` apart."""
     steps = gap * np.arange(len(places))
     return list(isotonic_regression(places - steps).x + steps)
 

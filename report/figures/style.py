@@ -1,8 +1,8 @@
-"""What all figures share: sizes, fonts, display names, and a colour, marker and dash for each entry.
+"""The style of all figures: sizes, fonts, display names, and a colour, marker and dash for each entry.
 
-Colours are Okabe and Ito's, which the colour-blind tell apart (without yellow, too faint on white). A figure has five
-colours for methods at most, and a method has one colour in every figure (COLOUR_OF). Methods without one are grey and
-differ by marker and dash. Classes, of which there may be more, have seven.
+Colours are from Okabe and Ito, for readers with colour blindness (without yellow, which is too faint on white). A
+figure has at most five colours for methods, and a method has the same colour in every figure (COLOUR_OF). Methods
+without a colour are grey and differ by marker and dash. Classes have seven colours.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..text import data_size, plain
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p"]
-COLOUR_OF = {  # method -> its colour in every figure and on the site; methods of one colour share no board
+COLOUR_OF = {  # method -> colour in every figure and on the site; no board has two methods of one colour
     FEDAVG: COLOURS[0], LOCAL: COLOURS[1], **dict.fromkeys(("feddc", "gcfl+", "fclg", "fedgkc"), COLOURS[2]),
     **dict.fromkeys(("fedproto", "fedstar", "infograph-fedavg"), COLOURS[3]),
     **dict.fromkeys(("scaffold", "intra-fedavg", "fedgl"), COLOURS[4]),
@@ -51,7 +51,7 @@ RC: dict[Any, Any] = {
     "axes.grid": True,
     "grid.color": "#E6E6E6",
     "axes.axisbelow": True,
-    "text.parse_math": False,  # names come from rows: a dollar sign is a dollar sign
+    "text.parse_math": False,  # names from rows may have dollar signs
     "svg.hashsalt": "fglbench",
     "savefig.dpi": 160,
 }
@@ -69,7 +69,7 @@ def page_svg(figure: Figure) -> bytes:
 
 
 def small(png: io.BytesIO) -> bytes:
-    """The same picture with a palette of 64 colours: a fifth of the bytes."""
+    """Reduce a picture to a palette of 64 colours: a fifth of the bytes."""
     picture, reduced = Image.open(png), io.BytesIO()
     palette = picture.convert("RGB").quantize(64, dither=Image.Dither.NONE)
     palette.save(reduced, "PNG", optimize=True, dpi=picture.info["dpi"])
@@ -92,7 +92,7 @@ def colour(entrant: str) -> str:
 
 
 def looks(entrants: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Colour of each entry's method, marker and line style by its place among the entries."""
+    """Colour of each entry's method, and marker and line style by its place among the entries."""
     return {
         name: {"color": colour(name), "marker": MARKERS[i % len(MARKERS)], "linestyle": DASHES[i % len(DASHES)]}
         for i, name in enumerate(entrants)
@@ -127,7 +127,7 @@ def grid_of(counts: Sequence[int], side: float = 2.3) -> tuple[Figure, list[list
 
 
 def name_outer(figure: Figure, x: str, y: str) -> None:
-    """Name the axes of the outer panels only: every panel with none below it, and the first of each row."""
+    """Name the axes of the outer panels only: x for panels without a panel below, y for the first of each row."""
     shown = [axes for axes in figure.axes if axes.get_visible()]
     places = {(spec.rowspan.start, spec.colspan.start) for axes in shown if (spec := axes.get_subplotspec())}
     for axes in shown:
@@ -139,8 +139,8 @@ def name_outer(figure: Figure, x: str, y: str) -> None:
 
 
 def legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
-    """One legend for all panels, under them, in as many columns as fit, evenly filled; the figure grows by its lines,
-    which would otherwise squeeze the panels to nothing on a small board of many methods."""
+    """Draw one legend below all panels, in as many columns as fit. The figure grows by the lines of the legend: on a
+    small board of many methods, the panels would have no space otherwise."""
     widest = max((len(str(handle.get_label())) for handle in handles), default=1)
     fit = max(1, int(figure.get_size_inches()[0] / (0.55 + 0.072 * widest)))
     lines = math.ceil(len(handles) / fit)
@@ -150,7 +150,7 @@ def legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
 
 
 def cost_axis(axes: Axes, costs: Sequence[float], size: bool) -> None:
-    """A logarithmic axis for costs that may be zero: zero has its own place at the left end."""
+    """A logarithmic axis for costs that may be zero: zero is at the left end."""
     positive = [cost for cost in costs if cost > 0] or [1.0]
     low, high = min(positive), max(positive)
     free = min(costs, default=1.0) <= 0
@@ -168,7 +168,7 @@ def cost_axis(axes: Axes, costs: Sequence[float], size: bool) -> None:
 
 
 def legible(axes: Axes) -> None:
-    """Black or white for each figure on a heat map, whichever has more contrast with its cell (WCAG 2)."""
+    """Set each number of a heat map to black or white, for more contrast with its cell (WCAG 2)."""
     (mesh,) = (part for part in axes.collections if isinstance(part, QuadMesh))
     shown = ~np.ma.getmaskarray(np.ma.asarray(mesh.get_array())).ravel()
     for text, colour in zip(axes.texts, np.asarray(mesh.get_facecolor())[shown], strict=True):
@@ -176,7 +176,7 @@ def legible(axes: Axes) -> None:
 
 
 def _apart(axes: Axes, ticks: Sequence[float]) -> list[float]:
-    """Those of ascending ticks that leave room for their labels: a fifth of the axis from one to the next."""
+    """Drop ascending ticks until there is space for labels: a fifth of the axis between neighbours."""
     place = axes.xaxis.get_transform().transform(np.array([*axes.get_xlim(), *ticks]))
     kept: list[float] = []
     last = -math.inf
@@ -187,8 +187,8 @@ def _apart(axes: Axes, ticks: Sequence[float]) -> list[float]:
 
 
 def round_costs(low: float, high: float) -> list[float]:
-    """At most four round numbers that span from `low` to `high`, of one digit or 15, or 1, 2 and 5 times a power of
-    ten, or 1 and 3 times one, or powers of ten alone, whichever are not too many; at least one."""
+    """One to four round numbers between about `low` and `high`. The digits are the first of these sets that gives at
+    most four: all of `many`; 1, 2 and 5; 1 and 3; powers of ten; every second, and every third of these."""
     powers = [10.0**power for power in range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)]
     many = [digit * power for power in powers for digit in (1, 1.5, 2, 3, 4, 5, 6, 8)]
     fine = [digit * power for power in powers for digit in (1, 2, 5)]
@@ -200,13 +200,13 @@ def round_costs(low: float, high: float) -> list[float]:
     return inside[:: max(1, len(inside) // 4)]
 
 
-MAX_BYTES = 150_000  # bytes
-FEWER = (40, 32, 24, 16)  # colours of the palette of one that is larger
-COARSER = (120, 90, 60)  # dots an inch of one that is still too large
+MAX_BYTES = 150_000
+FEWER = (40, 32, 24, 16)  # colours of the palette of a picture with more bytes
+COARSER = (120, 90, 60)  # dots per inch of a picture that is still too large
 
 
 def packed(figure: Figure) -> bytes:
-    """Return a PNG of at most MAX_BYTES bytes, or with the fewest dots if it never fits.
+    """Return a PNG of at most MAX_BYTES bytes, or of the lowest resolution if it never fits.
 
     The same figure gives the same bytes with the same matplotlib. Call it under `RC`, like the code that draws.
     """

@@ -1,7 +1,7 @@
-"""Put the pages together: templates, style and script, each page complete in itself.
+"""Make the pages from templates, style and script; each page is complete.
 
-The Content-Security-Policy allows the style and the script of the page by their hashes, and pictures beside the page.
-A script that text from a row smuggled in would not run even if the escaping failed.
+The Content-Security-Policy allows the style and script of the page by their hashes, and pictures next to the page. A
+script in the text of a row would not run, even if it were not escaped.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ from ..provenance import protocol
 from ..ranking import Ranking
 from ..reproduction.page import stated_counts
 from ..reproduction.view import View
+from ..special_tables import client_summary
 from ..templating import document, environment
 from ..text import Cell, Interval, Span, finite, plain, slug
 from . import tables
 
-SPARE = 8  # characters that must have been left on a line before its end counts as meant
+SPARE = 8  # a line break is intended if the next word and this number of characters would have fitted
 _MARKDOWN = MarkdownIt("commonmark", {"html": False})
 _MARKDOWN.disable(["link", "image", "autolink", "html_inline", "html_block", "reference"])
 _PIECES = re.compile(
@@ -46,25 +47,25 @@ _PIECES = re.compile(
 
 
 def block(markdown: str | Iterable[str]) -> Markup:
-    """Paragraphs and lists. What `text.md` escaped is the original text again."""
+    """Markdown paragraphs and lists as HTML. Text that `text.md` escaped is shown as it was."""
     return Markup(_MARKDOWN.render(markdown if isinstance(markdown, str) else "\n".join(markdown)))
 
 
 def inline(markdown: str) -> Markup:
-    """One line, without a paragraph around it."""
+    """One line of markdown as HTML, without a paragraph."""
     return Markup(_MARKDOWN.renderInline(markdown))
 
 
 @dataclass(frozen=True)
 class Passage:
-    """Part of a docstring: a formula keeps its lines and spaces, other text breaks where its author meant it to."""
+    """Part of a docstring: a formula keeps its lines and spaces; other text keeps intended line breaks only."""
 
     formula: bool
     lines: list[Markup]
 
 
 def documentation(doc: str) -> list[Passage]:
-    """A docstring (as `inspect.getdoc` gives it) in passages. One with an indented line is a formula."""
+    """Divide a docstring (from `inspect.getdoc`) into passages. A paragraph with an indented line is a formula."""
     doc = "".join(c for c in doc if c == "\n" or not unicodedata.category(c).startswith("C"))
     width = max(map(len, doc.splitlines()), default=0)
     passages = []
@@ -76,11 +77,11 @@ def documentation(doc: str) -> list[Passage]:
 
 
 def linked(text: str) -> Markup:
-    """`text` escaped, with links to the papers that it cites by arXiv number or DOI, and `code` as code."""
-    return Markup("").join(map(_set, _PIECES.finditer(text)))
+    """Escape `text`, link arXiv numbers and DOIs, and set `code` as code."""
+    return Markup("").join(map(_piece_html, _PIECES.finditer(text)))
 
 
-def _set(piece: re.Match[str]) -> Markup:
+def _piece_html(piece: re.Match[str]) -> Markup:
     if piece["code"]:
         return Markup("<code>{}</code>").format(piece["code"])
     if piece["arxiv"] or piece["doi"]:
@@ -90,7 +91,7 @@ def _set(piece: re.Match[str]) -> Markup:
 
 
 def _joined(lines: list[str], width: int) -> list[str]:
-    """Lines that were broken for want of room as one."""
+    """Join lines that were broken because of their width."""
     joined = lines[:1]
     for before, line in pairwise(lines):
         first = line.split(" ", 1)[0]
@@ -120,14 +121,14 @@ def paper_page(paper: str) -> str:
     return f"paper-{slug(paper.lower())}.html"
 
 
-METRICS = {"macro_f1": "Macro-F1", "worst": "Worst client", "val": "Validation"}  # besides the board's own score
+METRICS = {"macro_f1": "Macro-F1", "worst": "Worst client", "val": "Validation"}  # shown together with the score
 
 
 def board_data(ranking: Ranking) -> dict[str, Any]:
-    """Methods, tasks and values of a board's page; under stress, of its plain tasks.
+    """The data of a board's page, for its script: methods, plain tasks and values.
 
-    values: metric -> methods x tasks, means over seeds; None where a seed is missing. mixed: tasks that no mean of the
-    board's score includes, since another metric scores them.
+    values: metric -> methods x tasks, means over seeds in percent; None if a seed is missing. mixed: tasks with another
+    metric, which are left out of means.
     """
     board = ranking.plain.board
     names = [name for name in ranking.order if name in board.entrants]
@@ -156,8 +157,8 @@ def board_data(ranking: Ranking) -> dict[str, Any]:
 
 
 def _grid(board: Board, metric: str) -> pd.DataFrame:
-    """Tasks x entries, without those that lack a seed."""
-    grid = board.client_summary[metric].unstack("entrant") if metric == "worst" else board.grid(metric)
+    """Tasks x entries; NaN if a seed is missing."""
+    grid = client_summary(board)[metric].unstack("entrant") if metric == "worst" else board.grid(metric)
     return grid.reindex(index=board.tasks, columns=board.entrants).where(board.full)
 
 
@@ -174,7 +175,7 @@ def _method(ranking: Ranking, name: str) -> dict[str, Any]:
 
 
 def _percent(value: float) -> float | None:
-    """In percent; an error negative in its own unit, so that higher is better on the page too."""
+    """Percent; an error is negative and in its unit, so that higher is better on the page too."""
     return round(100 * value if value >= 0 else value, 2 if value >= 0 else 4) if finite(value) else None
 
 
@@ -184,7 +185,7 @@ LINKS = (board_page, dataset_page, method_page, paper_page)
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure beside the pages: its file, board, caption; dataset: of which it shows the tasks, or empty."""
+    """A figure next to the pages: file, suite of its board, caption. dataset: if it shows the tasks of one only."""
 
     file: str
     suite: str
@@ -194,15 +195,15 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Whole:
-    """What all pages are made from."""
+    """The input of all pages."""
 
     boards: Sequence[Ranking]
     environments: Mapping[str, Mapping[str, Any]]
     drawn: Sequence[Drawn]
     views: Mapping[str, Sequence[View]]  # a paper's table under each reading, by suite
     reported: Sequence[Sequence[str]]
-    home: str  # of the results folder, as the pages see it
-    findings: str = ""  # the link to the findings, if there are some
+    home: str  # link from the pages to the results folder
+    findings: str = ""  # link to the findings, if there are any
 
     @property
     def methods(self) -> list[str]:
@@ -222,11 +223,11 @@ class Whole:
 
     @property
     def claims(self) -> dict[str, tuple[int, int, int]]:
-        """By paper, how many of its claims are supported, contradicted and inconclusive as it states its protocol."""
+        """Paper -> numbers of claims supported, contradicted and inconclusive under the reading that it states."""
         return {paper.name: stated_counts(paper, self.views) for paper in papers() if self.has_paper(paper.name)}
 
     def tasks_of(self, dataset: str) -> list[tuple[Ranking, str]]:
-        """The tasks of a dataset that have a table: board and task."""
+        """The tasks of a dataset that have a table, with their boards."""
         plain = [(each, task) for each in self.boards for task in each.board.plain.tasks]
         return [(each, task) for each, task in plain if each.board.task_row(task)["dataset"] == dataset]
 
@@ -235,7 +236,7 @@ class Whole:
 
 
 def pages(whole: Whole) -> dict[str, str]:
-    """Every page by its file name."""
+    """All pages by file name."""
     known = {
         **{each.board.title: board_page(each.board.suite) for each in whole.boards},
         **{f"{plain(display(name))}, method": method_page(name) for name in whole.methods},
@@ -275,7 +276,7 @@ def _lists(whole: Whole, known: Mapping[str, str]) -> dict[str, dict[str, dict[s
 
 @cache
 def _environment() -> Environment:
-    """Templates that escape, and that print text on one line without control or direction-changing characters."""
+    """Templates that escape text and print it on one line, without control or bidirectional characters."""
     templates = environment(TEMPLATES, autoescape=True, finalize=_plain)
     templates.policies["json.dumps_kwargs"] = {"sort_keys": False}
     style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("site.css", "site.js"))
@@ -307,15 +308,15 @@ def _policy(style: str, script: str) -> str:
 
 
 def protocol_summary(board: Board) -> list[str]:
-    """Tasks and seeds of a board, and what is in bold for a reason. Markdown."""
+    """The first line of the protocol (tasks, seeds) and its warnings in bold. Markdown."""
     first, *rest = protocol(board)
     return [first, *(line for line in rest if line.startswith("- **"))]
 
 
 def protocol_details(board: Board) -> list[str]:
-    """The rest of the protocol."""
-    told = protocol_summary(board)
-    return [line for line in protocol(board) if line not in told]
+    """The lines of the protocol that are not in `protocol_summary`."""
+    summary = protocol_summary(board)
+    return [line for line in protocol(board) if line not in summary]
 
 
 PLOT_WIDTH = 96  # pixels of the small plot of a rank's interval
@@ -323,11 +324,11 @@ STYLES = {"": "{}", "strong": "<strong>{}</strong>", "em": "<em>{}</em>", "code"
 
 
 def cell_html(cell: Cell) -> Markup:
-    """The text of a cell."""
+    """The text of a cell as HTML."""
     return Markup("").join(map(_span_html, cell.spans))
 
 
-UNBROKEN = re.compile(r" (?=[^()]*\)|[kMG]?B$)")  # spaces of an interval, and before a unit
+UNBROKEN = re.compile(r" (?=[^()]*\)|[kMG]?B$)")  # spaces in an interval, and before a unit
 
 
 def _span_html(span: Span) -> Markup:
@@ -338,7 +339,7 @@ def _span_html(span: Span) -> Markup:
 
 
 def pixels(interval: Interval) -> dict[str, float]:
-    """Where to draw a mean rank and its interval between rank 1 and the last, in pixels from the left."""
+    """Places of a mean rank and its bounds between rank 1 and the last, in pixels from the left."""
     step = (PLOT_WIDTH - 8) / max(interval.last - 1, 1)
     ends = {"low": interval.low, "high": interval.high, "mean": interval.mean}
     return {name: round(4 + step * (rank - 1), 1) for name, rank in ends.items() if finite(rank)}

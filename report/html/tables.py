@@ -1,4 +1,4 @@
-"""Tables that only the site has: the summary of a board, settings side by side, and what is known of a method."""
+"""Tables of the site only: summary of a board, tuned and default settings, runs and versions of a method."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..ranking import Ranking
 from ..reproduction.match import difference, unit_values
 from ..reproduction.page import digits, printed_text, signed
 from ..reproduction.view import VERDICTS, View
-from ..statistics import Posterior, signed_rank_posterior
+from ..statistics import signed_rank_posterior
 from ..text import (
     ABSENT,
     Cell,
@@ -40,27 +40,27 @@ from ..text import (
 )
 
 HASH = 12  # characters of a code version
-PAIR = (", tuned", ", published defaults")  # how the titles of two boards end that differ in their settings only
-PLACE = ["dataset", "partition", "clients"]  # what tasks of two boards are matched by
+PAIR = (", tuned", ", published defaults")  # ends of the titles of two boards that differ in their settings only
+PLACE = ["dataset", "partition", "clients"]  # equal for matching tasks of two boards
 MIN_PAIRED = 6  # datasets for an interval
 
 
 def summary_table(ranking: Ranking) -> Table:
     """The ranked methods of a board in the columns of the index: scores, differences, win rate, cost."""
     table = tables.ranking_table(ranking)
-    told = [title for title in table.titles if title.startswith(("Mean ", "Against")) and "rank" not in title]
-    table = table.only(["Method", *told, "Traffic", "Published"])
+    scores = [title for title in table.titles if title.startswith(("Mean ", "Against")) and "rank" not in title]
+    table = table.only(["Method", *scores, "Traffic", "Published"])
     table = replace(table, lines=table.lines[: len(ranking.board.ranked)])
-    more = [_multiple(ranking)]
+    added = [_relative_time(ranking)]
     if ranking.macro_f1 is not None:
         means = ranking.macro_f1.scores.mean()
-        more.insert(0, Column("Macro-F1, %", lambda name: Cell(percent(means[name]), means[name]), falling=True))
-    lines = [replace(line, cells=[*line.cells, *(one.cell(line.entrant) for one in more)]) for line in table.lines]
-    titles = [*table.titles[:2], *(one.title for one in more[:-1]), *table.titles[2:-1], more[-1].title, "Published"]
-    return replace(table, columns=[*table.columns, *more], lines=lines).only(titles)
+        added.insert(0, Column("Macro-F1, %", lambda name: Cell(percent(means[name]), means[name]), falling=True))
+    lines = [replace(line, cells=[*line.cells, *(one.cell(line.entrant) for one in added)]) for line in table.lines]
+    titles = [*table.titles[:2], *(one.title for one in added[:-1]), *table.titles[2:-1], added[-1].title, "Published"]
+    return replace(table, columns=[*table.columns, *added], lines=lines).only(titles)
 
 
-def _multiple(ranking: Ranking) -> Column:
+def _relative_time(ranking: Ranking) -> Column:
     seconds = ranking.table["seconds"]
     base = seconds.get(FEDAVG, float("nan"))
 
@@ -72,7 +72,7 @@ def _multiple(ranking: Ranking) -> Column:
 
 
 def partner(ranking: Ranking, boards: Sequence[Ranking]) -> tuple[Ranking, Ranking] | None:
-    """The tuned board and that of the same tasks at published defaults, if `ranking` is one of the two."""
+    """The tuned board and the board of the same tasks at published defaults; None if `ranking` is not one of two."""
     by_title = {each.board.title: each for each in boards}
     for ending in PAIR:
         start = ranking.board.title.removesuffix(ending)
@@ -82,7 +82,7 @@ def partner(ranking: Ranking, boards: Sequence[Ranking]) -> tuple[Ranking, Ranki
 
 
 def side_by_side(tuned: Ranking, defaults: Ranking) -> Table:
-    """Methods ranked on both boards, over the datasets that both have with the same partition and clients."""
+    """The methods ranked on both boards, over the tasks of both with the same dataset, partition and clients."""
     grids = [_by_place(each.board) for each in (tuned, defaults)]
     shared = grids[0].index.intersection(grids[1].index)
     names = [name for name in tuned.table.index if name in grids[1]] if tuned.board.ranked else []
@@ -104,7 +104,7 @@ def side_by_side(tuned: Ranking, defaults: Ranking) -> Table:
 
 
 def _by_place(board: Board) -> pd.DataFrame:
-    """Mean scores of the ranked entries, indexed by PLACE."""
+    """Mean scores of the ranked entries on plain tasks, indexed by PLACE."""
     grid = board.scores.loc[board.plain.tasks, board.ranked]
     grid.index = pd.MultiIndex.from_tuples([tuple(board.task_row(task)[PLACE]) for task in grid.index], names=PLACE)
     return grid[~grid.index.duplicated(keep=False)]
@@ -116,12 +116,11 @@ def _against(grid: pd.DataFrame, name: str) -> Cell:
         return Cell(ABSENT)
     if len(gaps) < MIN_PAIRED:
         return number_cell(gaps.mean(), points)
-    posterior: Posterior = signed_rank_posterior(gaps)
-    return tables.difference_cell(posterior)
+    return tables.difference_cell(signed_rank_posterior(gaps))
 
 
 def comparison_table(board: Board, name: str) -> Table | None:
-    """An entry against FedAvg on every task where both have scores; None where FedAvg is not on the board."""
+    """An entry against FedAvg on every task where both have scores; None if there is none, or for FedAvg itself."""
     if name == FEDAVG or FEDAVG not in board.entrants:
         return None
     comparison = compare(board, name, FEDAVG)
@@ -135,8 +134,8 @@ def comparison_table(board: Board, name: str) -> Table | None:
         Column("Score, %", lambda line: number_cell(line["first"], score_text), falling=True),
         Column("FedAvg, %", lambda line: number_cell(line["second"], score_text), falling=True),
         Column("Difference, points (95%)", _difference, falling=True),
-        Column("Traffic / FedAvg", partial(_times, shares["traffic"])),
-        Column("Time / FedAvg", partial(_times, shares[board.clock])),
+        Column("Traffic / FedAvg", partial(_ratio, shares["traffic"])),
+        Column("Time / FedAvg", partial(_ratio, shares[board.clock])),
     ]
     lines = [Line([column.cell(line) for column in columns]) for line in comparison.tasks.to_dict("records")]
     caption = f"{display(name)} against FedAvg: {board.title}"
@@ -144,7 +143,7 @@ def comparison_table(board: Board, name: str) -> Table | None:
 
 
 def _difference(line: pd.Series) -> Cell:
-    """In bold, with an arrow, where its interval leaves zero out."""
+    """In bold with an arrow if its interval excludes zero."""
     low, high, mean = line["low"], line["high"], float(line["difference"])
     if not finite(low):
         return Cell(f"{points(mean)} (one seed)", mean)
@@ -153,7 +152,7 @@ def _difference(line: pd.Series) -> Cell:
     return Cell((Span(f"{text} {arrow}", "strong"),), mean) if arrow else Cell(text, mean)
 
 
-def _times(shares: pd.Series, line: pd.Series) -> Cell:
+def _ratio(shares: pd.Series, line: pd.Series) -> Cell:
     share = float(shares[line["task"]])
     if not finite(share):
         return Cell(ABSENT, None, "absent")
@@ -161,7 +160,7 @@ def _times(shares: pd.Series, line: pd.Series) -> Cell:
 
 
 def places_table(boards: Sequence[Ranking], method: str) -> Table:
-    """A method's place and figures on every board, one line per entry."""
+    """Place, scores and costs of a method on every board, one line per entry."""
     entrants = [tables.ranked_entrant(each, name) for each in boards for name in entries(each.board, method)]
     baselines = {name: f"Against {display(name)}, points" for name in BASELINES}
     columns = [
@@ -182,17 +181,18 @@ def entries(board: Board, method: str) -> list[str]:
     return sorted(name for name, owner in board.method_of.items() if owner == method)
 
 
-def _place(one: tables.Entrant) -> Cell:
-    """Its place by mean rank, with its letters; its status where it has none."""
-    order, groups = one.ranking.inference.order, one.ranking.inference.groups
-    if one.name not in order:
-        return Cell(one.board.status(one.name), None, "absent")
-    place = order.index(one.name) + 1
-    return Cell(f"{place} of {len(order)}{f' ({groups[one.name]})' if groups else ''}", place)
+def _place(entrant: tables.Entrant) -> Cell:
+    """The place of an entry by mean rank, with its letters; its status if it is not ranked."""
+    name, inference = entrant.name, entrant.ranking.inference
+    if name not in inference.order:
+        return Cell(entrant.board.status(name), None, "absent")
+    place = inference.order.index(name) + 1
+    letters = f" ({inference.groups[name]})" if inference.groups else ""
+    return Cell(f"{place} of {len(inference.order)}{letters}", place)
 
 
 def troubles(boards: Sequence[Ranking], method: str) -> list[str]:
-    """What a method has not run or failed at, board by board, and why."""
+    """The missing and failed runs of a method by board, with reasons."""
     texts = []
     for board in (each.board for each in boards):
         for name in entries(board, method):
@@ -204,7 +204,7 @@ def troubles(boards: Sequence[Ranking], method: str) -> list[str]:
 
 
 def versions_table(boards: Sequence[Ranking], method: str) -> Table:
-    """The code that a method's rows were made with: board, version, rows, commits, days."""
+    """The code versions of a method's rows: board, version, number of rows, commits, days."""
     lines = []
     for board in (each.board for each in boards):
         made_with = board.rows.loc[board.rows["method"] == method, ["method_version", "git_sha", "started"]]
@@ -231,7 +231,7 @@ def used_parameters(boards: Sequence[Ranking], method: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class PaperReading:
-    """How a paper can be read about a method."""
+    """A reading of a paper that concerns a method."""
 
     paper: str
     id: str
@@ -240,7 +240,7 @@ class PaperReading:
 
 
 def readings_of(method: str) -> list[PaperReading]:
-    """What the papers leave open about a method, each reading once."""
+    """The readings of the papers that concern a method, each once."""
     readings: dict[tuple[str, str], PaperReading] = {}
     for paper in papers():
         for table in paper.tables.values():
@@ -252,17 +252,17 @@ def readings_of(method: str) -> list[PaperReading]:
 
 
 def paper_table(view: View) -> Table:
-    """A paper's table: in each cell the published value, ours, and ours less the published."""
+    """A paper's table: in each cell the published value, ours, and ours minus the published value."""
     axis = view.table.rows[0]
     columns = [Column("", lambda line: Cell(plain(view.paper.label(view.table, axis, line))), "text")]
     for place in view.columns:
         named = [view.paper.label(view.table, a, v) for a, v in zip(view.table.columns, place, strict=True)]
-        columns.append(Column(plain(", ".join(named)), partial(_beside, view, place)))
+        columns.append(Column(plain(", ".join(named)), partial(_compared, view, place)))
     lines = [Line([column.cell(line) for column in columns]) for line in view.lines]
     return Table("", f"{view.paper.name}, Table {view.table.table}", columns, lines)
 
 
-def _beside(view: View, place: tuple[str, ...], line: str) -> Cell:
+def _compared(view: View, place: tuple[str, ...], line: str) -> Cell:
     figure = view.figure(line, place)
     if figure is None:
         return Cell("")
@@ -271,12 +271,12 @@ def _beside(view: View, place: tuple[str, ...], line: str) -> Cell:
     if not ours.n:
         return Cell((first, Span("not run", "em")))
     gap = difference(figure, ours)
-    apart = f" ({signed(gap, width)})" if finite(gap) else ""
-    return Cell((first, Span(number(unit_values(figure, ours)[0], width), "strong"), Span(apart)))
+    shown_gap = f" ({signed(gap, width)})" if finite(gap) else ""
+    return Cell((first, Span(number(unit_values(figure, ours)[0], width), "strong"), Span(shown_gap)))
 
 
 def claims_table(views: Sequence[View]) -> Table:
-    """What became of a table's claims under each reading that was run."""
+    """The verdicts on a table's claims under each reading that was run."""
     columns = [
         Column("Reading", lambda view: Cell(plain(view.reading.id) or "as stated"), "text"),
         Column("What it means", lambda view: Cell(plain(view.reading.meaning, 1000) or ABSENT), "text"),

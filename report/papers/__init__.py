@@ -1,11 +1,11 @@
-"""The papers' own results, cell by cell, and what each of their tables is among our cells.
+"""The printed results of the papers, and the cells of our suites that correspond to them.
 
-    tables.csv    1074 printed results: figures are facts, cited by paper and table; empty where a figure is not legible
+    tables.csv    1074 printed results, cited by paper and table; empty if a figure is not legible
     NAME.yaml     one paper: citation, the meaning of its words (`map`), its claims, its errors, our choices
                   and its readings
 
-Readings are what a paper leaves open, each way to read it with the cells that it makes.
-The suite of a table has the table's key in the YAML file (`fgssl-table1`) and is in benchmark/suites/.
+A reading is one interpretation of what a paper does not specify, with the cells that follow from it. The suite of a
+table has the key of the table in the YAML file (`fgssl-table1`) and is in benchmark/suites/.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Claim", "Extra", "Filter", "Paper", "Place", "Printed", "Reading", "
 
 @cache
 def printed() -> tuple[Printed, ...]:
-    """Every printed result, in the order of the papers' tables."""
+    """All printed results, in the order of the papers' tables."""
     text = resources.files(__package__).joinpath("tables.csv").read_text(encoding="utf-8")
     return tuple(Printed.model_validate(row) for row in csv.DictReader(text.splitlines()))
 
@@ -45,56 +45,56 @@ def tables() -> dict[str, tuple[Paper, Table]]:
     return {suite: (paper, table) for paper in papers() for suite, table in paper.tables.items()}
 
 
-# Which rows: a column's value, or for columns of JSON the parameters that must have these values (null: not there).
-# Of mixed architectures a model's parameter is asked of all of them together.
+# A condition on rows: a column's value, or for a column of JSON the values of parameters (null: absent parameter). For
+# mixed architectures, a parameter of a model is compared over all of them together.
 Filter = dict[str, str | int | dict[str, Any]]
 Name = Annotated[str, Field(pattern=r"([a-z0-9]+(-[a-z0-9]+)*)?")]
 
 
 class Reading(BaseModel):
-    """One way to read a protocol: which cells are its own, and which of their rounds is scored.
+    """One reading of a protocol: the rows of each figure, and the round that is scored.
 
-    The first of a list is the base. It, or what the figure's words mean, says by value what others change, unless that
-    is a parameter that rows have only where it is not at its default. Another reading is the base with its own `where`
-    for the methods that it concerns, and `shared` for all; else rows of the other methods are the base's, and
-    so are those of all figures whose rows it leaves alone (other `datasets`, `unless`).
+    The first reading of a paper is the base. It, or the words of a figure, gives a value for all that other readings
+    change, except for a parameter that rows have only if it is not at its default. Another reading adds `where` to the
+    base for its methods, and `shared` for all methods. Figures of other `datasets`, and those in `unless`, have the
+    rows of the base. In the methods below, `words` is the filter that the words of a figure mean.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    id: Name = Field("", description="short; heads its column on the page and in the CSV")
+    id: Name = Field("", description="short; heading of its column on the page and in the CSV")
     meaning: str = Field("", description="one sentence")
-    source: str = Field("", description="where the paper or its code says so, or whose choice it is")
+    source: str = Field("", description="the passage of the paper or its code, or who made the choice")
     methods: list[str] = Field([], description="our names of the methods that it concerns; none: all")
-    datasets: list[str] = Field([], description="our names of the datasets that it is about; none: all")
-    unless: list[Filter] = Field([], description="figures whose words mean all of one of these have the base's rows")
-    where: Filter = Field({}, description="what their rows have")
-    shared: Filter = Field({}, description="what the rows of all methods have, where `methods` names some")
+    datasets: list[str] = Field([], description="our names of the datasets that it concerns; none: all")
+    unless: list[Filter] = Field([], description="figures that match one of these have the rows of the base")
+    where: Filter = Field({}, description="filter of the rows of `methods`")
+    shared: Filter = Field({}, description="filter of the rows of all methods, if `methods` is given")
     choose: dict[str, list[Any]] = Field(
-        {}, description="parameters of the method, of whose values the best on validation is taken, a figure at a time"
+        {}, description="parameters of the method and their values; validation chooses among them for each figure"
     )
     round: Literal["best", "last"] | Annotated[int, Field(ge=1)] = Field(
-        "best", description="the round whose score is compared, of all methods: the row's own, or one of its history"
+        "best", description="the round whose score is compared for all methods: the best round, or one of the history"
     )
 
     def leaves(self, words: Filter) -> bool:
-        """Whether the rows of a figure whose words mean `own` are the base's."""
-        elsewhere = bool(self.datasets) and words.get("dataset") not in self.datasets
-        return elsewhere or any(merged(words, each) == words for each in self.unless)
+        """Whether a figure has the rows of the base."""
+        other_dataset = bool(self.datasets) and words.get("dataset") not in self.datasets
+        return other_dataset or any(merged(words, each) == words for each in self.unless)
 
     def concerns(self, words: Filter) -> bool:
-        """Whether its own `where` is about a figure whose words mean `own`."""
+        """Whether `where` applies to a figure."""
         return not self.leaves(words) and (not self.methods or words.get("method") in self.methods)
 
     def changes(self, base: Reading, words: Filter) -> bool:
-        """Whether a figure whose words mean `own` may be another under it than under the base."""
+        """Whether our value of a figure may differ from that under the base."""
         if self == base:
             return False
         other_rows = (bool(self.where or self.choose) and self.concerns(words)) or bool(self.shared)
         return self.round != base.round or (other_rows and not self.leaves(words))
 
     def options(self, words: Filter) -> list[Filter]:
-        """What the rows of a figure may have: one filter, or one for each value that is to be chosen from."""
+        """The filters that a reading adds for a figure: one, or one for each value in `choose`."""
         if self.leaves(words):
             return [{}]
         if not self.concerns(words):
@@ -106,7 +106,7 @@ class Reading(BaseModel):
 
 
 def merged(*filters: Mapping[str, Any]) -> Filter:
-    """All that the filters ask for; of two values for one thing the later."""
+    """One filter with all conditions; of two values for one column or parameter the later counts."""
     filter: Filter = {}
     for each in filters:
         for column, wanted in each.items():
@@ -116,20 +116,20 @@ def merged(*filters: Mapping[str, Any]) -> Filter:
 
 
 def cells(readings: Iterable[Reading], reading: Reading, words: Filter) -> list[Filter]:
-    """The rows of a figure, whose words mean `own`, under one of the readings: a filter for each option."""
+    """The filters of the rows of a figure under one of the readings, one for each option. words: see `Reading`."""
     base, *others = readings
-    absent = [_without(option) for each in (base, *others) for option in each.options(words)]
+    absent = [_absent(option) for each in (base, *others) for option in each.options(words)]
     given = merged(*absent, base.options(words)[0], words)
     return [merged(given, option) for option in (reading.options(words) if reading in others else [{}])]
 
 
-def _without(option: Filter) -> Filter:
-    """The parameters that a filter names, as not there."""
+def _absent(option: Filter) -> Filter:
+    """The filter of rows without the parameters of `option`."""
     return {column: dict.fromkeys(wanted) for column, wanted in option.items() if isinstance(wanted, dict)}
 
 
 AXES = ("dataset", "partition", "clients", "split", "method", "variant", "metric")
-COLUMNS = {"accuracy": "score", "clustering_accuracy": "score", "f1_macro": "macro_f1"}  # a metric's column of a row
+COLUMNS = {"accuracy": "score", "clustering_accuracy": "score", "f1_macro": "macro_f1"}  # metric -> column of a row
 
 Place = tuple[str, ...]  # a value for each of a table's column axes
 Value = Annotated[float | None, BeforeValidator(lambda text: None if text == "" else text)]
@@ -140,7 +140,7 @@ class _Frozen(BaseModel):
 
 
 class Printed(_Frozen):
-    """One figure of a table, in the paper's words; mean and std in the unit of `metric`, None where not given."""
+    """One figure of a table, in the words of the paper; mean and std in the unit of `metric`, or None."""
 
     paper: str
     table: str
@@ -157,12 +157,12 @@ class Printed(_Frozen):
 
     @property
     def column(self) -> str:
-        """The column of our rows that is compared, in [0, 1]."""
+        """The column of our rows to compare, in [0, 1]."""
         return COLUMNS[self.metric.removesuffix("_%")]
 
     @property
     def scale(self) -> int:
-        """What our figures are multiplied by: 100 for percent, 1 for fractions."""
+        """The factor from our fractions to the unit of the table: 100 for percent, else 1."""
         return 100 if self.metric.endswith("_%") else 1
 
     @property
@@ -171,14 +171,14 @@ class Printed(_Frozen):
 
 
 class Extra(_Frozen):
-    """Cells of the suite that belong to no figure of the table, shown below it under each reading."""
+    """Cells of the suite without a figure in the table; shown below it under each reading."""
 
     name: str
     where: Filter
 
 
 class Claim(_Frozen):
-    """`better` beats each of `worse`, wherever the table has both (in `where`: values of the other axes)."""
+    """`better` beats each of `worse` in every column with both. where: axis -> the values of these columns."""
 
     better: str
     worse: list[str]
@@ -186,59 +186,57 @@ class Claim(_Frozen):
 
 
 class Table(_Frozen):
-    """A table of a paper. rows, columns: the axes that span it; the other keys: see docs/reproduction.md."""
+    """A table of a paper. rows, columns: its axes; for the other keys see docs/reproduction.md."""
 
     table: str
     shows: str
     rows: list[str] = Field(min_length=1, max_length=1)
     columns: list[str] = Field(min_length=1)
-    blocks: list[list[str]] = Field([], description="values of the first column axis that stand side by side")
-    everywhere: dict[str, str] = Field({}, description="a value of an axis that holds for all columns")
+    blocks: list[list[str]] = Field([], description="values of the first column axis that are shown side by side")
+    everywhere: dict[str, str] = Field({}, description="a value of an axis that applies to all columns")
     map: dict[str, dict[str, Filter]] = {}
     averages: dict[str, dict[str, list[str]]] = Field({}, description="a value of an axis that is a mean over others")
     labels: dict[str, str | dict[str, str]] = {}
-    readings: list[Reading] = Field([], description="of this table alone, besides the paper's")
+    readings: list[Reading] = Field([], description="of this table only, added to those of the paper")
     extra: list[Extra] = []
     claims: list[Claim] = []
     choices: list[str] = []
     errors: list[str] = []
 
     def line(self, figure: Printed) -> str:
-        """The line of a figure."""
         return figure.place[self.rows[0]]
 
     def column(self, figure: Printed) -> Place:
-        """The column of a figure."""
         return tuple(figure.place[axis] for axis in self.columns)
 
 
 class Paper(_Frozen):
-    """A paper's tables; `map`, `readings`, `averages`, `labels` and `choices` hold for all, tables add to them."""
+    """A paper. `map`, `readings`, `averages`, `labels` and `choices` apply to all tables, which add to them."""
 
     name: str
     citation: str
     seeds: str
     map: dict[str, dict[str, Filter]] = {}
     readings: list[Reading] = [Reading()]
-    stated: Name = Field("", description="the reading that follows what the paper states; none: the first")
+    stated: Name = Field("", description="the reading that the paper states; none: the first")
     averages: dict[str, dict[str, list[str]]] = {}
     labels: dict[str, str | dict[str, str]] = {}
     choices: list[str] = []
     tables: dict[str, Table]
 
     def where(self, table: Table, row: Printed) -> Filter:
-        """The cells of the table's suite that belong to a printed figure, averages excepted.
+        """The filter of the cells of a printed figure that is no average.
 
         Raises KeyError for a word of the paper that is not in `map`.
         """
         return merged(*(self._meaning(table, axis, value) for axis, value in row.place.items()))
 
     def readings_of(self, table: Table) -> list[Reading]:
-        """The base, then the others."""
+        """The readings of a table, the base first."""
         return [*self.readings, *table.readings]
 
     def cells(self, table: Table, reading: Reading, words: Filter) -> list[Filter]:
-        """The cells of the table's suite whose words mean `own`, under a reading: a filter for each of its options."""
+        """The filters of the rows of a figure under a reading, one for each option. words: see `Reading`."""
         return cells(self.readings_of(table), reading, words)
 
     def _meaning(self, table: Table, axis: str, value: str) -> Filter:
@@ -252,12 +250,12 @@ class Paper(_Frozen):
         raise KeyError(f"{self.name}, table {table.table}: {axis} {value!r} is not mapped")
 
     def components(self, table: Table, row: Printed) -> list[Printed]:
-        """The printed places over which a figure is a mean; the figure's own place where it is none."""
+        """The printed places over which a figure is a mean; of other figures the place itself."""
         places = product(*self._averaged(table, row))
         return [row.model_copy(update=dict(zip(AXES, values, strict=True))) for values in places]
 
     def meanings(self, table: Table, row: Printed) -> list[Filter]:
-        """What the words of a figure mean, or those of each place that it is a mean over: see `where`."""
+        """`where` of each of the components of a figure."""
         return [self.where(table, part) for part in self.components(table, row)]
 
     def is_mean(self, table: Table, row: Printed) -> bool:

@@ -1,4 +1,4 @@
-"""Our figures beside the papers': a page for every table that has rows, and an index over all tables.
+"""Compare our values with those of the papers: a page for every table with rows, and an index of all tables.
 
 The files are results/<suite>/REPRODUCTION.md, results/<suite>/tables/reproduction.csv and results/REPRODUCTION.md.
 """
@@ -34,24 +34,23 @@ HEADERS = [
 def texts(
     results: Path, boards: Sequence[Board], environments: Mapping[str, dict[str, Any]]
 ) -> tuple[dict[Path, str], dict[str, list[View]]]:
-    """Every reproduction file by path, and the views of each table by suite, from the boards that are tables of papers;
-    both empty without such boards."""
+    """Every reproduction file by path, and the views of each table by suite. Boards of other suites are ignored."""
     pages: dict[Path, str] = {}
     made: dict[str, list[View]] = {}
     for board in boards:
         if board.suite not in tables():
             continue
         rows = SuiteRows(board.rows, board.history)
-        made[board.suite] = of_suite = views(board.suite, rows)
+        made[board.suite] = views(board.suite, rows)
         folder = results / board.suite
         facts = provenance.facts(board, dict(environments))
-        pages[folder / INDEX] = page(board.suite, of_suite, _extra_table(board.suite, rows), facts)
-        pages[folder / "tables" / "reproduction.csv"] = csv(of_suite)
+        pages[folder / INDEX] = page(board.suite, made[board.suite], _extra_table(board.suite, rows), facts)
+        pages[folder / "tables" / "reproduction.csv"] = csv(made[board.suite])
     return (pages | {results / INDEX: _index(made, boards)} if made else {}), made
 
 
 def files(results: Path) -> list[Path]:
-    """What the report may have left in the folders of the papers' suites."""
+    """The files of an earlier report in the folders of the papers' suites."""
     folders = [results / suite for suite in tables()]
     fixed = [path for folder in folders for path in (folder / INDEX, folder / "figures" / "manifest.json")]
     drawn = [path for folder in folders for kind in ("tables", "figures") for path in (folder / kind).glob("*.*")]
@@ -59,14 +58,14 @@ def files(results: Path) -> list[Path]:
 
 
 def views(suite: str, rows: SuiteRows) -> list[View]:
-    """The suite's table under each reading of its protocol, the base first."""
+    """The table of a suite under each reading, the base first."""
     paper, spec = tables()[suite]
     base = View.base(paper, spec, list(paper.rows(spec, printed())), rows)
     return [base, *(base.under(reading, rows) for reading in paper.readings_of(spec)[1:])]
 
 
 def coverage(suite: str, rows: Sequence[Row]) -> tuple[int, int]:
-    """How many printed figures have ours beside them under the base reading, and how many there are."""
+    """The number of printed figures for which we have a value under the base reading, and the number of all."""
     frame = pd.DataFrame([row.model_dump() for row in rows], columns=list(Row.model_fields))
     paper, spec = tables()[suite]
     cells = View.base(paper, spec, list(paper.rows(spec, printed())), SuiteRows(frame)).cells
@@ -74,7 +73,7 @@ def coverage(suite: str, rows: Sequence[Row]) -> tuple[int, int]:
 
 
 def _extra_table(suite: str, rows: SuiteRows) -> str:
-    """Cells of the suite that stand for no figure of the table, a column for each dataset and number of clients."""
+    """The extra cells of a suite: a column for each dataset and number of clients; empty without such cells."""
     paper, spec = tables()[suite]
     base, *others = paper.readings_of(spec)
     lines: dict[tuple[str, ...], dict[tuple[str, int], str]] = {}
@@ -87,43 +86,41 @@ def _extra_table(suite: str, rows: SuiteRows) -> str:
     if not lines:
         return ""
     places = sorted(set().union(*lines.values()))
-    told = ["Ours, %", "Reading"] if others else ["Ours, %"]
-    headers = [*told, *(f"{md(dataset)}, {count(clients, 'client')}" for dataset, clients in places)]
+    first = ["Ours, %", "Reading"] if others else ["Ours, %"]
+    headers = [*first, *(f"{md(dataset)}, {count(clients, 'client')}" for dataset, clients in places)]
     cells = [[*map(md, names), *(line.get(place, ABSENT) for place in places)] for names, line in lines.items()]
-    return markdown(cells, headers, "l" * len(told) + "r" * len(places))
+    return markdown(cells, headers, "l" * len(first) + "r" * len(places))
 
 
 def _extra(rows: SuiteRows, options: list[Filter], reading: Reading) -> dict[tuple[str, int], str]:
-    """The scores of the rows that a reading's filters admit, by dataset and number of clients."""
+    """The scores of the rows that match the filters of a reading, by dataset and number of clients."""
     scores = {}
     admitted = pd.concat([rows.select(where, ["dataset", "clients"]) for where in options]).drop_duplicates()
     for dataset, clients in admitted.itertuples(index=False):
         place = str(dataset), int(clients)
-        here = [where | {"dataset": place[0], "clients": place[1]} for where in options]
-        ours = chosen(rows, here, reading, "score")
+        filters = [where | {"dataset": place[0], "clients": place[1]} for where in options]
+        ours = chosen(rows, filters, reading, "score")
         if ours.n:
             scores[place] = f"{mean_std(ours.mean, ours.std)} (n={ours.n})"
     return scores
 
 
 def _index(made: Mapping[str, Sequence[View]], boards: Sequence[Board]) -> str:
-    cost = cost_table(boards)
-    every = (claim for views in made.values() for view in views for claim in view.affected_claims)
-    seeds = [claim.n for claim in every if claim.verdict != "not claimed"]
-    judged = sum(n >= MIN_SEEDS for n in seeds)
+    claims = (claim for views in made.values() for view in views for claim in view.affected_claims)
+    seeds = [claim.n for claim in claims if claim.verdict != "not claimed"]
     return document(
         "reproductions.md",
         papers=papers(),
         runs=lambda paper: _runs(paper, made),
         claims=f"{len(seeds):,}",
-        judged=f"{judged:,}",
+        judged=f"{sum(n >= MIN_SEEDS for n in seeds):,}",
         least=MIN_SEEDS,
-        cost=cost,
+        cost=cost_table(boards),
     )
 
 
 def _runs(paper: Paper, made: Mapping[str, Sequence[View]]) -> str:
-    """A paper's tables, a line for each reading that was run; a line of dashes where nothing was."""
+    """The tables of a paper: a line for each reading that was run, or a line of dashes."""
     rows = []
     for suite, spec in paper.tables.items():
         not_run = [[f"{md(spec.table)}: {md(spec.shows)}", f"`{suite}`", "not run", *[ABSENT] * 6]]
@@ -147,12 +144,12 @@ def _line(suite: str, spec: Table, view: View) -> list[str]:
     ]
 
 
-HOUR = 3600.0
+HOUR = 3600.0  # seconds
 
 
 def cost_table(boards: Sequence[Board]) -> str:
-    """Rows and processor hours of each suite and of all, dearest first. A row counts where it was run, not where it was
-    reused; one without processor time (older ones, one thread each) with the time that its training took."""
+    """Rows and CPU hours of each suite and of all, most expensive first. A row counts for the suite where it was run,
+    not where it is reused. For older rows without CPU time (one thread each), the training time counts."""
     lines = sorted((_cost_line(board) for board in boards), key=lambda line: (-line[2], line[0]))
     total = ("all", sum(rows for _, rows, _ in lines), sum(hours for *_, hours in lines))
     cells = [[md(suite), str(rows), f"{hours:.1f}"] for suite, rows, hours in (*lines, total)]

@@ -1,4 +1,4 @@
-"""Which of our rows stand for which printed figure."""
+"""Find our rows of each printed figure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..papers import Filter, Paper, Printed, Reading, Table, printed, tables
 
 
 class RowInfo(NamedTuple):
-    """What `Ours` has of a row. val: NaN where there is none."""
+    """The columns of a row that `Ours` keeps. val: NaN if missing."""
 
     seed: int
     status: str
@@ -27,10 +27,10 @@ class RowInfo(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Ours:
-    """What we have for one figure. seeds: score in [0, 1] by seed. rows: what it was taken from, failures included.
+    """Our value of one figure. seeds: score in [0, 1] by seed. rows: its rows, including failures.
 
-    settings: how many different cells a seed was found in; more than one when a suite has changed since.
-    chosen: the setting that was taken, where a reading chooses one on validation.
+    settings: the largest number of cells of one seed; more than one if the suite has changed. chosen: the setting that
+    validation chose, if the reading has a choice.
     """
 
     seeds: dict[int, float] = field(default_factory=dict)
@@ -53,57 +53,58 @@ class Ours:
 
     @property
     def val(self) -> float:
-        """The mean of what validation says of the rows that have a score; least where there is none."""
-        told = [row.val for row in self.rows if row.seed in self.seeds and np.isfinite(row.val)]
-        return float(np.mean(told)) if told else -np.inf
+        """The mean validation score of the rows with a score; minus infinity without any."""
+        known = [row.val for row in self.rows if row.seed in self.seeds and np.isfinite(row.val)]
+        return float(np.mean(known)) if known else -np.inf
 
     def only(self, seeds: Container[int]) -> Ours:
-        """Without the scores of other seeds."""
+        """The value over these seeds."""
         return replace(self, seeds={seed: score for seed, score in self.seeds.items() if seed in seeds})
 
 
 class SuiteRows:
-    """The rows of a suite, their JSON columns parsed once. history: that of a key's side file, unchecked."""
+    """The rows of a suite, with parsed JSON columns. history: reads the history of a key, which is not checked."""
 
     def __init__(self, rows: pd.DataFrame, history: Callable[[str], dict[str, Any]] = lambda key: {}) -> None:
         self.rows = rows.sort_values(["seed", "started", "key"], kind="stable").reset_index(drop=True)
-        told = (pd.to_numeric(self.rows[name]) if name == "val" else self.rows[name] for name in RowInfo._fields)
-        self._told = list(map(RowInfo, *told))
+        fields = (pd.to_numeric(self.rows[name]) if name == "val" else self.rows[name] for name in RowInfo._fields)
+        self._infos = list(map(RowInfo, *fields))
         self._seeds, self._keys = ([*self.rows[column]] for column in ("seed", "key"))
         self._ok = (self.rows["status"] == "ok").to_numpy(dtype=bool)
         self.history = history
         self.parsed = {column: [parameters(value) for value in self.rows[column]] for column in sorted(JSON_COLUMNS)}
         self._numbers: dict[str, np.ndarray] = {}
-        self._having: dict[str, np.ndarray] = {}  # many filters ask the same of a column
+        self._matches: dict[str, np.ndarray] = {}  # many filters have the same conditions
 
     def select(self, where: Filter, columns: list[str]) -> pd.DataFrame:
-        """Columns of the rows that a filter admits, by seed and start."""
-        return self.rows[columns][self._admitted(where)]
+        """Columns of the rows that match a filter, by seed and start."""
+        return self.rows[columns][self._match(where)]
 
-    def _admitted(self, where: Filter) -> np.ndarray:
+    def _match(self, where: Filter) -> np.ndarray:
         keep = np.ones(len(self.rows), dtype=bool)
         for column, wanted in where.items():
             for part in [{key: value} for key, value in wanted.items()] if isinstance(wanted, dict) else [wanted]:
-                keep &= self._have(column, part)
+                keep &= self._match_one(column, part)
         return keep
 
-    def _have(self, column: str, wanted: str | int | dict[str, Any]) -> np.ndarray:
-        """Which rows have a value, or one parameter of a column of JSON, of any of its models (null: which lack it)."""
-        asked = repr((column, wanted))
-        if asked not in self._having:
+    def _match_one(self, column: str, wanted: str | int | dict[str, Any]) -> np.ndarray:
+        """Whether each row has a value of a column, or one parameter of a column of JSON (None: lacks it)."""
+        condition = repr((column, wanted))
+        if condition not in self._matches:
             if isinstance(wanted, dict):
                 ((key, value),) = wanted.items()
-                self._having[asked] = np.array([params.get(key) == value for params in self.parsed[column]], dtype=bool)
+                matches = np.array([params.get(key) == value for params in self.parsed[column]], dtype=bool)
             else:
-                self._having[asked] = (self.rows[column] == wanted).to_numpy(dtype=bool)
-        return self._having[asked]
+                matches = (self.rows[column] == wanted).to_numpy(dtype=bool)
+            self._matches[condition] = matches
+        return self._matches[condition]
 
     def ours(self, where: Filter, column: str, round: str | int = "best") -> Ours:
-        """The scores of the rows that a filter admits; of several rows of one seed the one started last counts.
+        """Our value from the rows that match a filter; of several rows of one seed the one started last counts.
 
-        round: "best", the row's own score; "last" or a number, that of its history (which has the column `score`).
+        round: "best" for the score of the row; "last" or a number for a round of its history (column `score` only).
         """
-        places = np.flatnonzero(self._admitted(where))
+        places = np.flatnonzero(self._match(where))
         cells = {(self._seeds[place], self._keys[place]) for place in places}
         settings = max(Counter(seed for seed, _ in cells).values(), default=1)
         last = sorted({self._seeds[place]: place for place in places}.values())
@@ -113,7 +114,7 @@ class SuiteRows:
             figures = np.array([self._at(str(self._keys[place]), column, round) for place in last], dtype=float)
         pairs = zip(last, map(float, figures), strict=True)
         seeds = {int(self._seeds[place]): figure for place, figure in pairs if self._ok[place] and figure == figure}
-        return Ours(seeds, [self._told[place] for place in last], settings)
+        return Ours(seeds, [self._infos[place] for place in last], settings)
 
     def _figures(self, column: str) -> np.ndarray:
         if column not in self._numbers:
@@ -121,7 +122,7 @@ class SuiteRows:
         return self._numbers[column]
 
     def _at(self, key: str, column: str, round: str | int) -> float:
-        """A figure of the history at a round; NaN where the history has none."""
+        """The value of the history at a round; NaN without a value in [0, 1]."""
         curve = self.history(key).get(column)
         place = -1 if round == "last" else int(round) - 1
         value = curve[place] if isinstance(curve, list) and -len(curve) <= place < len(curve) else None
@@ -129,9 +130,9 @@ class SuiteRows:
 
 
 def chosen(rows: SuiteRows, options: list[Filter], reading: Reading, column: str) -> Ours:
-    """The rows of the option that validation prefers, the first of equals; of one option, its rows.
+    """Our value under the option with the highest validation score, of equals the first.
 
-    Options are compared on the seeds that all of them have.
+    If there are several options, only the seeds of all of them count.
     """
     candidates = [rows.ours(where, column, reading.round) for where in options]
     if len(candidates) == 1:
@@ -140,12 +141,12 @@ def chosen(rows: SuiteRows, options: list[Filter], reading: Reading, column: str
     candidates = [ours.only(common) for ours in candidates]
     best = max(range(len(candidates)), key=lambda i: candidates[i].val)
     params = options[best]["method_params"]
-    told = ", ".join(f"{name} {params[name]}" for name in reading.choose) if isinstance(params, dict) else ""
-    return replace(candidates[best], chosen=told if common else "")
+    chosen = ", ".join(f"{name} {params[name]}" for name in reading.choose) if isinstance(params, dict) else ""
+    return replace(candidates[best], chosen=chosen if common else "")
 
 
 def compare(paper: Paper, table: Table, reading: Reading, figure: Printed, rows: SuiteRows) -> Ours:
-    """What we have for a printed figure under one reading of the protocol."""
+    """Our value of a printed figure under one reading."""
     means = paper.meanings(table, figure)
     parts = [chosen(rows, paper.cells(table, reading, words), reading, figure.column) for words in means]
     if len(parts) == 1:
@@ -156,7 +157,7 @@ def compare(paper: Paper, table: Table, reading: Reading, figure: Printed, rows:
 
 
 def difference(figure: Printed, ours: Ours) -> float:
-    """Ours - printed, in the unit of the table; NaN where either is missing."""
+    """Ours - printed, in the unit of the table; NaN if one is missing."""
     return figure.scale * ours.mean - figure.mean if figure.mean is not None else np.nan
 
 
@@ -166,9 +167,9 @@ def unit_values(figure: Printed, ours: Ours) -> tuple[Any, Any]:
 
 
 def keys_of_readings(suite: str, names: Sequence[str], rows: Iterable[Row]) -> set[str]:
-    """The keys of those of a suite's rows that stand for a printed figure under one of the readings, by its short name.
+    """The keys of a suite's rows that belong to a printed figure under one of the readings. names: their ids.
 
-    A reading that differs from the first in the round alone has the first one's cells. UserError for an unknown name.
+    A reading that differs from the base in the round only has the rows of the base. UserError for an unknown name.
     """
     paper, table = tables()[suite]
     known = {reading.id: reading for reading in paper.readings_of(table) if reading.id}

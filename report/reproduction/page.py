@@ -1,6 +1,5 @@
-"""Our figures and verdicts as the cells of a markdown table, and one table per paper: each of its claims over the
-columns of a table, under two readings of the protocol. That one is a block of docs/findings/<paper>.md, between `BEGIN`
-and `END`.
+"""The page of each table (values, claims, readings), and the claim tables of each paper: every claim over the columns
+of a table under two readings. The claim tables are a block of docs/findings/<paper>.md, between `BEGIN` and `END`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ SIZES = {"less": "less than", "agrees": "agrees with", "more": "more than"}
 
 
 def signed(value: float, digits: int) -> str:
-    """With its sign, a typographic minus; zero has none."""
+    """The number with its sign, with a typographic minus; zero has no sign."""
     text = f"{abs(value):.{digits}f}"
     return text if float(text) == 0 else f"{MINUS if value < 0 else '+'}{text}"
 
@@ -34,13 +33,13 @@ def digits(figure: Printed) -> int:
 
 
 def printed_text(figure: Printed) -> str:
-    """The paper's figure."""
-    paper = "not legible" if figure.mean is None else number(figure.mean, digits(figure))
-    return paper if figure.std is None else f"{paper} ± {number(figure.std, digits(figure))}"
+    """The value of the paper: mean ± standard deviation."""
+    mean = "not legible" if figure.mean is None else number(figure.mean, digits(figure))
+    return mean if figure.std is None else f"{mean} ± {number(figure.std, digits(figure))}"
 
 
 def our_text(view: View, figure: Printed) -> str:
-    """Ours: mean ± standard deviation (n), and the difference from the paper's."""
+    """Our value: mean ± standard deviation (n seeds), and the difference from the paper."""
     ours, places = view.ours[figure], digits(figure)
     if not ours.n:
         states = sorted({row.status for row in ours.rows} - {"ok"})
@@ -49,13 +48,13 @@ def our_text(view: View, figure: Printed) -> str:
     mean, std = unit_values(figure, ours)
     spread = f" ± {number(std, places)}" if finite(std) else ""
     gap = difference(figure, ours)
-    apart = f"<br>**{signed(gap, places)}**" if finite(gap) else ""
-    picked = f"<br>{md(ours.chosen)}" if ours.chosen else ""
-    return f"*{number(mean, places)}{spread}* (n={ours.n}){apart}{picked}"
+    shown_gap = f"<br>**{signed(gap, places)}**" if finite(gap) else ""
+    setting = f"<br>{md(ours.chosen)}" if ours.chosen else ""
+    return f"*{number(mean, places)}{spread}* (n={ours.n}){shown_gap}{setting}"
 
 
 def verdict_text(claim: JudgedClaim | None) -> str:
-    """What became of a claim: against zero with its interval, then against the gain_text that the paper prints."""
+    """The verdict on a claim with the difference and its interval, then the comparison with the published gain."""
     if claim is None:
         return ""
     if claim.verdict in ("not run", "not claimed") or claim.difference is None:
@@ -63,9 +62,9 @@ def verdict_text(claim: JudgedClaim | None) -> str:
     figure, gap = claim.figures[0], claim.difference
     scale, places = figure.scale, digits(figure)
     word = f"**{claim.verdict}**" if claim.verdict != "inconclusive" else claim.verdict
-    sure = f" ({signed(scale * gap.low, places)} to {signed(scale * gap.high, places)})"
-    told = f"{word}<br>{signed(scale * gap.mean, places)}{sure if claim.n >= MIN_SEEDS else f', n={claim.n}'}"
-    return f"{told}<br>{SIZES[claim.size]} {gain_text(claim)}" if claim.size else told
+    interval = f" ({signed(scale * gap.low, places)} to {signed(scale * gap.high, places)})"
+    text = f"{word}<br>{signed(scale * gap.mean, places)}{interval if claim.n >= MIN_SEEDS else f', n={claim.n}'}"
+    return f"{text}<br>{SIZES[claim.size]} {gain_text(claim)}" if claim.size else text
 
 
 def gain_text(claim: JudgedClaim) -> str:
@@ -77,20 +76,20 @@ LONG = 2000  # characters of a sentence
 
 
 def definitions(views: Sequence[View]) -> list[str]:
-    """A line for each reading: what it is and where it comes from; none where there is one only."""
+    """A line for each reading: meaning and source; empty if there is one reading only."""
     return [_definition(view) for view in views] if len(views) > 1 else []
 
 
 def _definition(view: View) -> str:
     reading = view.reading
-    told = f"**{md(reading.id)}**: {md(reading.meaning, LONG)} Source: {md(reading.source, LONG)}"
+    text = f"**{md(reading.id)}**: {md(reading.meaning, LONG)} Source: {md(reading.source, LONG)}"
     if not view.affected:
-        return f"{told} *It changes no figure of this table.*"
-    return told if view.ran else f"{told} *Not run.*"
+        return f"{text} *It changes no figure of this table.*"
+    return text if view.ran else f"{text} *Not run.*"
 
 
 def figures_by_reading(base: View, others: Sequence[View]) -> str:
-    """The figures that some reading changes: the paper's, then ours under each. others: readings that were run."""
+    """The figures that a reading changes: the published value, then ours under each. others: readings that were run."""
     ran = {figure for view in others for figure in view.affected if view.ours[figure].n > 0}
     changed = [figure for figure in base.figures if figure in ran]
     if not changed:
@@ -103,18 +102,18 @@ def figures_by_reading(base: View, others: Sequence[View]) -> str:
 
 
 def claims_by_reading(base: View, others: Sequence[View]) -> str:
-    """The claims about these figures, judged under each reading, and the readings that support them."""
-    under = [{claim.figures: claim for claim in view.affected_claims} for view in (base, *others)]
+    """The claims about these figures: the verdict under each reading, and the readings that support them."""
+    by_reading = [{claim.figures: claim for claim in view.affected_claims} for view in (base, *others)]
     names = [view.reading.id for view in (base, *others)]
     lines = []
-    for figures, first in under[0].items():
-        judged = [claims.get(figures) for claims in under]
+    for figures, first in by_reading[0].items():
+        judged = [claims.get(figures) for claims in by_reading]
         if first.verdict == "not claimed" or all(claim is None or claim.difference is None for claim in judged[1:]):
             continue
-        holds = [name for name, claim in zip(names, judged, strict=True) if claim and claim.verdict == "supported"]
+        support = [name for name, claim in zip(names, judged, strict=True) if claim and claim.verdict == "supported"]
         text = f"{base.row_label(base.table.line(figures[0]))} > {_place(base, figures[1])}"
-        told = [verdict_text(claim) or ABSENT for claim in judged]
-        lines.append([text, gain_text(first), *told, md(", ".join(holds)) or "none"])
+        verdicts = [verdict_text(claim) or ABSENT for claim in judged]
+        lines.append([text, gain_text(first), *verdicts, md(", ".join(support)) or "none"])
     headings = ["Claim", "published", *_headings(base, others), "supported under"]
     return markdown_table(lines, headings, "lr" + "l" * (len(others) + 2)) if lines else ""
 
@@ -131,11 +130,11 @@ def _ours(view: View, figure: Printed) -> str:
     return our_text(view, figure) if figure in view.affected else ABSENT
 
 
-FEW = 3  # figures that share a note on the page
+FEW = 3  # a note on more figures than this is not shown
 
 
 def page(suite: str, views: Sequence[View], extra: str, provenance: Sequence[str]) -> str:
-    """The whole page. views: one a reading of the protocol, the base first; extra: a table, or nothing."""
+    """The page of a table. views: one per reading, the base first. extra: a table, or empty."""
     base, others = views[0], [view for view in views[1:] if view.ran]
     known = {"suite": suite, "view": base, "paper": base.paper, "spec": base.table, "least": MIN_SEEDS}
     readings = {
@@ -144,11 +143,11 @@ def page(suite: str, views: Sequence[View], extra: str, provenance: Sequence[str
         "by_claim": claims_by_reading(base, others),
     }
     shown = {"extra": extra, "notes": _notes(base), "missing": _missing(views), "facts": provenance}
-    return document("reproduction.md", **known, **readings, **shown, beside=_beside, claims=_claims, tally=tally)
+    return document("reproduction.md", **known, **readings, **shown, columns=_columns, claims=_claims, tally=tally)
 
 
-def _beside(view: View, block: Sequence[Place]) -> str:
-    """Some columns of the table."""
+def _columns(view: View, block: Sequence[Place]) -> str:
+    """The columns of a block, with published values and ours."""
     lines = [[view.row_label(line), *(_compared(view, line, place) for place in block)] for line in view.lines]
     return markdown_table(lines, ["", *map(view.heading, block)], "l" + "r" * len(block))
 
@@ -159,7 +158,7 @@ def _compared(view: View, line: str, column: Place) -> str:
 
 
 def _claims(view: View) -> list[str]:
-    """The tables of what became of the claims."""
+    """The tables of verdicts on the claims, one per block."""
     by_pair: dict[tuple[str, str], dict[Place, JudgedClaim]] = {}
     for claim in view.claims:
         better, worse = map(view.table.line, claim.figures)
@@ -181,23 +180,23 @@ def _claims(view: View) -> list[str]:
 
 
 def tally(claims: Sequence[JudgedClaim]) -> str:
-    """'12 supported, 3 contradicted': claims by verdict_text, without those that the table itself does not make."""
+    """'12 supported, 3 contradicted': the number of claims by verdict, without those that are not claimed."""
     verdicts: list[str] = [claim.verdict for claim in claims]
     return ", ".join(f"{verdicts.count(v)} {v}" for v in (*VERDICTS, "not run") if v in verdicts) or "none"
 
 
 def _notes(view: View) -> list[str]:
-    """What the facts say of single figures, equal notes once; what holds for many is said elsewhere."""
+    """The notes on single figures, equal notes once; notes on more than FEW figures are left out."""
     places: dict[str, list[str]] = {}
     for figure in view.figures:
         if figure.notes:
             where = ", ".join([view.table.line(figure), *view.table.column(figure)])
             places.setdefault(figure.notes, []).append(where)
-    return [f"{'; '.join(having)}: {note}" for note, having in places.items() if len(having) <= FEW]
+    return [f"{'; '.join(noted)}: {note}" for note, noted in places.items() if len(noted) <= FEW]
 
 
 def _missing(views: Sequence[View]) -> list[str]:
-    """Cells that have no score, or not for every seed that was run, and why, as markdown."""
+    """Figures without a score, or with failed seeds, and the reasons, as markdown."""
     lines = []
     for view in views:
         reading = f" ({md(view.reading.id)})" if view.reading.id else ""
@@ -220,14 +219,14 @@ BEGIN = "<!-- claims:begin -->"
 END = "<!-- claims:end -->"
 HEADERS = ["Claim", "Published", "As stated: ours (95%)", "Columns", "Best other reading: ours (95%)", "Columns"]
 LEGEND = f"""\
-Gains in points: the mean over the columns where the paper has the first method above the second and both have
-{MIN_SEEDS} seeds or more. The interval is for these columns and new seeds; the verdict is that of the mean. *Columns*:
-supported / contradicted / inconclusive, each column alone. A dash: the reading changes nothing, or was not run."""
+Gains in points: the mean over the columns where the paper has the first method above the second and both have at least
+{MIN_SEEDS} seeds. The interval applies to these columns and new seeds; the verdict is that of the mean. *Columns*: the
+numbers of columns supported / contradicted / inconclusive. A dash: the reading changes nothing, or was not run."""
 Claims = dict[tuple[str, str, str], list[JudgedClaim]]
 
 
 def findings_pages(root: Path, made: Mapping[str, Sequence[View]]) -> Iterator[tuple[Path, str]]:
-    """The pages below `root` that have room for a claim table, each with its table."""
+    """The pages below `root` with markers for a claim table, each with its table."""
     for paper in papers():
         page = root / "docs" / "findings" / f"{paper.name.lower()}.md"
         if page.is_file() and BEGIN.encode() in page.read_bytes() and any(suite in made for suite in paper.tables):
@@ -235,7 +234,7 @@ def findings_pages(root: Path, made: Mapping[str, Sequence[View]]) -> Iterator[t
 
 
 def claim_table(paper: Paper, made: Mapping[str, Sequence[View]]) -> str:
-    """The claims of a paper's tables under the reading that is stated, and under the best other. Markdown."""
+    """The claims of a paper's tables under the stated reading, and under the best other reading. Markdown."""
     parts = [LEGEND]
     for suite in paper.tables:
         if suite in made:
@@ -247,21 +246,21 @@ def claim_table(paper: Paper, made: Mapping[str, Sequence[View]]) -> str:
 
 
 def readings(paper: Paper, views: Sequence[View]) -> tuple[View, View | None]:
-    """The view of a table that follows what the paper states, and of the others the one that supports most claims, of
-    equals the one that contradicts fewest. The second choice is made after the results."""
+    """The view of the stated reading, and of the others the one that supports most claims, of equals the one that
+    contradicts fewest. The second is chosen after the results are known."""
     stated = next((view for view in views if view.reading.id == paper.stated), views[0])
     others = [view for view in views if view is not stated and view.ran]
     return stated, max(others, key=_support, default=None)
 
 
 def stated_counts(paper: Paper, made: Mapping[str, Sequence[View]]) -> tuple[int, int, int]:
-    """The counts of a paper's claims over its tables under the reading that follows what it states."""
+    """The `counts` of a paper's claims over its tables under the stated reading."""
     stated = [readings(paper, made[suite])[0] for suite in paper.tables if suite in made]
     return counts([claim for view in stated for claim in view.affected_claims])
 
 
 def counts(claims: Iterable[JudgedClaim]) -> tuple[int, int, int]:
-    """How many are supported, contradicted and inconclusive."""
+    """The numbers of claims supported, contradicted and inconclusive."""
     verdicts: list[str] = [claim.verdict for claim in claims]
     supported, contradicted, inconclusive = map(verdicts.count, VERDICTS)
     return supported, contradicted, inconclusive
@@ -273,10 +272,10 @@ def _support(view: View) -> tuple[int, int]:
 
 
 def _table(stated: View, other: View | None) -> str:
-    under = [_grouped(stated), _grouped(other) if other else {}]
+    of_stated, of_other = _by_pair(stated), _by_pair(other) if other else {}
     lines = []
-    for key in dict.fromkeys([*under[0], *under[1]]):
-        claims, best = (each.get(key, []) for each in under)
+    for key in of_stated | of_other:
+        claims, best = of_stated.get(key, []), of_other.get(key, [])
         first, second, metric = key
         text = f"{stated.row_label(first)} > {stated.row_label(second)}{metric}"
         published = points(fmean(claim.gain for claim in claims or best))
@@ -284,8 +283,8 @@ def _table(stated: View, other: View | None) -> str:
     return markdown_table(lines, HEADERS, "lrlrlr")
 
 
-def _grouped(view: View) -> Claims:
-    """The claims with enough seeds by what is above what; also by metric where a table has several."""
+def _by_pair(view: View) -> Claims:
+    """The claims with enough seeds, by pair of methods, and by metric if a table has several."""
     several = len({figure.metric for figure in view.figures}) > 1
     grouped: Claims = {}
     for claim in view.affected_claims:
@@ -297,7 +296,7 @@ def _grouped(view: View) -> Claims:
 
 
 def _judged(view: View | None, claims: Sequence[JudgedClaim]) -> list[str]:
-    """Verdict, mean difference and interval over the columns of one claim; the verdicts of the columns."""
+    """Verdict, mean difference and interval of a claim over its columns; the counts of verdicts of the columns."""
     if view is None or not claims:
         return [ABSENT, ABSENT]
     strata = []

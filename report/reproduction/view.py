@@ -1,5 +1,4 @@
-"""Whether what a paper claims shows in our rows: "A beats B", judged from paired seeds (templates/reproduction.md
-says by which rule)."""
+"""Judge the claims of a paper ("A beats B") by paired seeds of our rows; see templates/reproduction.md for the rule."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ MIN_SEEDS = 3
 
 @dataclass(frozen=True)
 class JudgedClaim:
-    """A claim in one column. figures: what the paper prints for A and B. difference: ours, in [0, 1]; n seeds."""
+    """A claim in one column. figures: the published values of A and B. difference: ours, a fraction, of n seeds."""
 
     figures: tuple[Printed, Printed]
     verdict: Ruling
@@ -32,13 +31,13 @@ class JudgedClaim:
 
     @property
     def gain(self) -> float:
-        """What the paper prints, in [0, 1]; NaN where a figure is missing."""
+        """The published gain, a fraction; NaN if a figure is missing."""
         a, b = (figure.mean for figure in self.figures)
         return (a - b) / self.figures[0].scale if a is not None and b is not None else math.nan
 
     @property
     def size(self) -> Size:
-        """Ours against the paper's gain: the interval is below it, contains it or is above it; "" for few seeds."""
+        """Whether our interval is below the published gain, contains it or is above it; "" for few seeds."""
         if self.difference is None or self.n < MIN_SEEDS:
             return ""
         low, high = self.difference.low, self.difference.high
@@ -56,7 +55,7 @@ def judge(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[Ruli
 
 
 def judged(paper: Paper, table: Table, ours: Mapping[Printed, Ours]) -> list[JudgedClaim]:
-    """Every claim of a table in every column that has both sides; means over other columns are no columns here."""
+    """Judge every claim of a table in every column that has both methods, except in means over other columns."""
     single = [figure for figure in ours if not paper.is_mean(table, figure)]
     place = {(table.line(figure), table.column(figure)): figure for figure in single}
     claims = []
@@ -85,17 +84,17 @@ class View:
     figures: Sequence[Printed]
     ours: dict[Printed, Ours]
     claims: list[JudgedClaim] = field(repr=False)
-    affected: frozenset[Printed] = frozenset()  # figures that the reading changes; of the others it has the base's
+    affected: frozenset[Printed] = frozenset()  # figures that the reading changes; the others are as under the base
 
     @classmethod
     def base(cls, paper: Paper, table: Table, figures: Sequence[Printed], rows: SuiteRows) -> View:
-        """Under the first reading."""
+        """The table under the base reading."""
         reading = paper.readings_of(table)[0]
         ours = {figure: compare(paper, table, reading, figure, rows) for figure in figures}
         return cls(paper, table, reading, figures, ours, judged(paper, table, ours), frozenset(figures))
 
     def under(self, reading: Reading, rows: SuiteRows) -> View:
-        """The same table under another reading than this, the base."""
+        """The table under another reading; self is the view of the base."""
         affected = frozenset(figure for figure in self.figures if self._changes(reading, figure))
         changed = {figure: compare(self.paper, self.table, reading, figure, rows) for figure in affected}
         ours = self.ours | changed
@@ -107,33 +106,31 @@ class View:
 
     @property
     def ran(self) -> bool:
-        """Whether there is a row of a figure that the reading is about."""
+        """Whether there is a row of a figure that the reading concerns."""
         words = {figure: self.paper.meanings(self.table, figure) for figure in self.affected}
         return any(self.ours[figure].n and any(map(self.reading.concerns, words[figure])) for figure in words)
 
     @property
     def cells(self) -> list[Ours]:
-        """What we have for each figure that is the reading's own and no mean over others."""
-        return [self.ours[figure] for figure in self.figures if figure in self.affected and not self._mean(figure)]
+        """Our value of each affected figure that is no mean over others."""
+        single = (figure for figure in self.figures if not self.paper.is_mean(self.table, figure))
+        return [self.ours[figure] for figure in single if figure in self.affected]
 
     @property
     def affected_claims(self) -> list[JudgedClaim]:
-        """The claims about a figure that is the reading's own."""
+        """The claims about an affected figure."""
         return [claim for claim in self.claims if self.affected & {*claim.figures}]
-
-    def _mean(self, figure: Printed) -> bool:
-        return self.paper.is_mean(self.table, figure)
 
     @property
     def gap(self) -> float:
-        """The median difference of ours and the paper's, in points of percent; NaN without any."""
+        """The median of ours - published over the affected figures, in percentage points; NaN without any."""
         pairs = ((figure, ours) for figure, ours in self.ours.items() if figure in self.affected)
         gaps = [100 / figure.scale * difference(figure, ours) for figure, ours in pairs]
         return float(pd.Series(gaps, dtype=float).median())
 
     @property
     def columns(self) -> list[Place]:
-        """Columns in the order of the table, without those that hold for all."""
+        """Columns in the order of the table, without figures that apply to all columns."""
         places = dict.fromkeys(self.table.column(figure) for figure in self.figures if not self._everywhere(figure))
         first = list(dict.fromkeys(place[0] for place in places))
         return sorted(places, key=lambda place: first.index(place[0]))
@@ -148,14 +145,14 @@ class View:
         return list(dict.fromkeys(self.table.line(figure) for figure in self.figures))
 
     def figure(self, line: str, column: Place) -> Printed | None:
-        """What the paper prints in a line and column, if anything."""
+        """The figure of a line and column, if there is one."""
         in_line = (figure for figure in self.figures if self.table.line(figure) == line)
-        return next((figure for figure in in_line if self._stands_in(figure, column)), None)
+        return next((figure for figure in in_line if self._is_in(figure, column)), None)
 
     def _everywhere(self, figure: Printed) -> bool:
         return bool(self.table.everywhere) and all(figure.place[a] == v for a, v in self.table.everywhere.items())
 
-    def _stands_in(self, figure: Printed, column: Place) -> bool:
+    def _is_in(self, figure: Printed, column: Place) -> bool:
         free = self.table.everywhere if self._everywhere(figure) else {}
         pairs = zip(self.table.columns, self.table.column(figure), column, strict=True)
         return all(value == wanted or axis in free for axis, value, wanted in pairs)
@@ -169,7 +166,7 @@ class View:
 
 
 def csv(views: Sequence[View]) -> str:
-    """One line a printed figure, and one for each further reading that changes it and was run; in the paper's unit."""
+    """One line per printed figure, and per other reading that changes it and was run; in the unit of the paper."""
     frame = pd.DataFrame([
         {
             **{axis: csv_text(value) for axis, value in figure.place.items()},

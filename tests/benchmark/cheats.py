@@ -1,4 +1,4 @@
-"""Methods that cheat, each in its own way: what they gain is nothing, or is found."""
+"""Methods that cheat: each gains nothing, or is refused, marked or found by a check."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from fglbench.methods.fedavg import FedAvg, Global
 REMEMBERED: dict[str, Any] = {}  # a module may remember anything
 
 
-def told(logits: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-    """Scores with every label that is known put in their place."""
+def with_known_labels(logits: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+    """Scores with every known label as the prediction."""
     known = label >= 0
     answer = F.one_hot(label.clamp(min=0), logits.shape[1]).float() * 1e3
     return torch.where(known.unsqueeze(1), answer, logits)
@@ -46,28 +46,28 @@ def right(clients: ClientBatch, part: str) -> float:
 
 
 class TrainsOnTest(FedAvg):
-    """Trains on test nodes too (l1)."""
+    """Trains on test nodes too."""
 
     def local_loss(self, clients):
         return loss_on(clients, torch.cat([clients.batch.rows["train"], clients.batch.rows["test"]]))
 
 
 class AnswersOwn(FedAvg):
-    """Answers with the labels of the batch (l2)."""
+    """Answers with the labels of the batch."""
 
     def predict_own(self, params, clients):
-        return told(super().predict_own(params, clients), clients.batch.label)
+        return with_known_labels(super().predict_own(params, clients), clients.batch.label)
 
 
 class AnswersAnywhere(FedAvg):
-    """Answers with the labels of any batch that it predicts on (l2b)."""
+    """Answers with the labels of every batch that it predicts on."""
 
     def predict(self, params, network, data):
-        return told(super().predict(params, network, data), torch.cat([batch.label for batch in data]))
+        return with_known_labels(super().predict(params, network, data), torch.cat([batch.label for batch in data]))
 
 
 class KeepsTheBest(FedAvg):
-    """Its personal models are the ones that did best on test nodes (l10)."""
+    """Its personal models are those with the best score on test nodes."""
 
     delivers = "personal"
 
@@ -80,19 +80,19 @@ class KeepsTheBest(FedAvg):
 
 
 class ReadsTheGraph(FedAvg):
-    """Answers with what the graph of the batch says of its nodes."""
+    """Answers with the labels on the graph of the batch."""
 
     def predict(self, params, network, data):
-        found = [batch.graph.ndata.get("label", batch.label) for batch in data]
-        return told(super().predict(params, network, data), torch.cat(found))
+        labels = [batch.graph.ndata.get("label", batch.label) for batch in data]
+        return with_known_labels(super().predict(params, network, data), torch.cat(labels))
 
 
 class ReadsTheMembers(FedAvg):
-    """Answers with what the clients' own graphs say of their nodes."""
+    """Answers with the labels on the clients' graphs."""
 
     def predict_own(self, params, clients):
         label = torch.cat([member.graph.ndata["label"] for member in clients.members])
-        return told(super().predict_own(params, clients), label)
+        return with_known_labels(super().predict_own(params, clients), label)
 
 
 class ArrangesToRemember(FedAvg):
@@ -103,25 +103,29 @@ class ArrangesToRemember(FedAvg):
         return super().arrange(federation)
 
     def predict_own(self, params, clients):
-        return told(super().predict_own(params, clients), REMEMBERED["whole"][clients.batch.global_id])
+        return with_known_labels(super().predict_own(params, clients), REMEMBERED["whole"][clients.batch.global_id])
 
 
 class ComesBackFromTheCollector(FedAvg):
-    """Finds the truth among all objects of the process (l8)."""
+    """Finds the truth among all objects of the process."""
 
     def predict_own(self, params, clients):
         logits, batch = super().predict_own(params, clients), clients.batch
         shown = batch.label >= 0
-        for one in gc.get_objects():
-            if type(one) is Federation and len(one.whole.label) == len(logits) and bool((one.whole.label >= 0).all()):
-                label = one.whole.label[batch.global_id]
+        for item in gc.get_objects():
+            if (
+                type(item) is Federation
+                and len(item.whole.label) == len(logits)
+                and bool((item.whole.label >= 0).all())
+            ):
+                label = item.whole.label[batch.global_id]
                 if bool((label == batch.label)[shown].all()):
-                    return told(logits, label)
+                    return with_known_labels(logits, label)
         return logits
 
 
 class RemembersOtherCells(FedAvg):
-    """Remembers training labels of all cells: another seed's training nodes are this one's test nodes."""
+    """Keeps training labels of all runs: training nodes of another seed are test nodes of this one."""
 
     def prepare(self, clients):
         super().prepare(clients)
@@ -160,7 +164,7 @@ class AgreesWithTheTruth(FedAvg):
 
 
 class EasyTest(FedAvg):
-    """Moves its test masks onto training nodes, in place, wherever it can lay hands on them."""
+    """Replaces test masks by training masks, in place, in all objects that it gets."""
 
     def prepare(self, clients):
         super().prepare(clients)
@@ -177,7 +181,7 @@ class ElsewhereScored(FedAvg):
 
 
 class CountsForItself(FedAvg):
-    """Puts its own arithmetic in the place of the engine's."""
+    """Replaces the accuracy of the engine."""
 
     def predict_own(self, params, clients):
         REMEMBERED.setdefault("accuracy", Target.accuracy)
@@ -189,17 +193,17 @@ class CountsForItself(FedAvg):
 
 
 class Pooled(Global):
-    """Centralised training under a name of its own (l4)."""
+    """Centralised training under another name."""
 
 
 class PooledAndRanked(Global):
-    """The same, and no reference (l4)."""
+    """The same, and no reference."""
 
     reference = False
 
 
 class ArrangesMasks(FedAvg):
-    """Trains on all nodes: it arranges the masks (l5)."""
+    """Trains on all nodes: it arranges the masks."""
 
     def arrange(self, federation):
         clients = []
@@ -211,7 +215,7 @@ class ArrangesMasks(FedAvg):
 
 
 class ArrangesInPlace(FedAvg):
-    """Gives every client the training mask of all, in place, and returns what it was given."""
+    """Replaces all clients by the first, in place, and returns its input."""
 
     def arrange(self, federation):
         if federation.task == "node":
@@ -220,20 +224,20 @@ class ArrangesInPlace(FedAvg):
 
 
 class Whispers(FedAvg):
-    """Clients tell each other through the module (l7)."""
+    """Clients exchange values through the module."""
 
     def client(self, clients):
         upload = super().client(clients)
-        told = REMEMBERED.setdefault("whispers", torch.zeros(()))
+        previous = REMEMBERED.setdefault("whispers", torch.zeros(()))
         REMEMBERED["whispers"] = clients.batch.x.dense().mean()
-        return upload | {"whisper": (told + REMEMBERED["whispers"]).expand(len(clients), 1).clone()}
+        return upload | {"whisper": (previous + REMEMBERED["whispers"]).expand(len(clients), 1).clone()}
 
 
 # -- budget ----------------------------------------------------------------------------------------------------------
 
 
 class MoreRounds(FedAvg):
-    """Asks for more rounds (l6)."""
+    """Asks for more rounds."""
 
     def protocol(self, config):
         return config.model_copy(update={"rounds": 3 * config.rounds, "local_epochs": 2 * config.local_epochs})
@@ -247,7 +251,7 @@ class MoreParticipants(FedAvg):
 
 
 class LongPhase(FedAvg):
-    """Has more rounds than it was given."""
+    """Has a phase longer than the given rounds."""
 
     def phases(self, config):
         return [Phase((Step(self.client, self.server),), 3 * config.rounds)]
@@ -298,7 +302,7 @@ class OptimiserByHand(FedAvg):
 
 
 class TrainsWhenAsked(FedAvg):
-    """Trains its personal models on when they are asked for."""
+    """Trains its personal models when they are requested."""
 
     delivers = "personal"
 
@@ -322,8 +326,8 @@ class OwnOptimiser(FedAvg):
         return upload | {"model": clients.params}
 
 
-# What becomes of each. "nothing": it scores what honest training scores, to the last bit, or less. "refused": the run
-# is a failure with a reason. "over": its rows are marked. The name of a check: that finds it.
+# Result of each. "nothing": the score of honest training, bitwise identical, or less. "refused": the run fails with a
+# reason. "over": its rows are marked. The name of a check: this check fails.
 OUTCOMES: dict[type[Method], str] = {
     TrainsOnTest: "nothing", AnswersOwn: "nothing", AnswersAnywhere: "nothing",
     KeepsTheBest: "nothing", ReadsTheGraph: "nothing", ReadsTheMembers: "nothing",

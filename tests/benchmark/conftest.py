@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import os
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import psutil
 import pytest
@@ -57,10 +60,10 @@ def cluster(mark, tmp_path_factory):
     utils = pytest.importorskip("ray.cluster_utils", reason="needs Ray: pip install fglbench[ray]")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FGLBENCH_CACHE", str(tmp_path_factory.mktemp("cache of the nodes")))
-        found = utils.Cluster(initialize_head=True, head_node_args=NODE)
-        found.add_node(**NODE)
-    yield found
-    found.shutdown()
+        nodes = utils.Cluster(initialize_head=True, head_node_args=NODE)
+        nodes.add_node(**NODE)
+    yield nodes
+    nodes.shutdown()
 
 
 @pytest.fixture
@@ -112,3 +115,33 @@ def clean():
         return results
 
     return cleaned
+
+
+def write_clinics(folder: Path) -> None:
+    draw = np.random.default_rng(0)
+    label = np.array([0] * 70 + [1] * 35 + [2] * 15)
+    feat = draw.normal(size=(120, 5)) + 1.5 * np.eye(3, 5)[label]
+    site, part = draw.permutation(120) % 3, draw.choice(["train", "val", "test"], 120, p=[0.3, 0.3, 0.4])
+    folder.mkdir()
+    with (folder / "nodes.csv").open("w", newline="") as stream:
+        lines = csv.writer(stream)
+        lines.writerow(["node", "label", "client", "split", *"abcde"])
+        for k in range(120):
+            words = ["healthy", "mild", "severe"][label[k]], ["north", "south", "west"][site[k]], part[k]
+            lines.writerow([f"n{k}", *words, *feat[k].round(3)])
+    with (folder / "edges.csv").open("w", newline="") as stream:
+        lines = csv.writer(stream)
+        lines.writerow(["source", "target"])
+        for a in range(120):
+            same = np.flatnonzero((label == label[a]) & (site == site[a]))
+            lines.writerows([f"n{a}", f"n{b}"] for b in draw.choice(same, 2) if a != b)
+
+
+@pytest.fixture
+def clinics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A graph of three sites, 120 nodes, three classes of different size and a given split."""
+    monkeypatch.setenv("FGLBENCH_OWN", "")
+    monkeypatch.setattr("fglbench.datasets.own_data._folders", {})
+    monkeypatch.chdir(tmp_path)
+    write_clinics(tmp_path / "clinics")
+    return tmp_path / "clinics"

@@ -1,5 +1,5 @@
-"""A plug-in for workers of machines without a GPU: torch's words for one, while this CPU computes. And a method that
-notes in a folder which GPUs its worker may see, and waits until as many cells as the test wants have done so."""
+"""A plug-in that makes workers report a GPU while they compute on the CPU, and a method that notes which GPUs its
+worker sees and waits until a given number of runs have done so."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if MARK in os.environ:  # a worker, and not the process of the test
     torch.cuda.get_device_properties = lambda device: SimpleNamespace(name="imagined", total_memory=2**30)
     torch.cuda.reset_peak_memory_stats = lambda device: None
     torch.cuda.max_memory_allocated = lambda device: 2**20
-    execute.train = lambda *given, device, **named: train(*given, **named)
+    execute.train = lambda *args, device, **kwargs: train(*args, **kwargs)
 
 
 @METHODS.register("t-sees")
 class Sees(FedAvg):
-    """FedAvg that notes what its worker sees."""
+    """FedAvg that notes the GPUs of its worker."""
 
     def prepare(self, clients: Any) -> None:
         super().prepare(clients)

@@ -1,4 +1,4 @@
-"""A plug-in with methods that start processes and leave them behind, each in its own way."""
+"""A plug-in with methods that start processes and leave them behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plug-in whose method leaves something behind in its process when it runs with seed 0, each name in its own way."""
+"""A plug-in with methods that change their process when they run with seed 0."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ RAN: list[int] = []  # seeds that this process has run
 
 
 def perfect(target, predicted, part):
-    """In the place of the engine's arithmetic."""
+    """Replaces the accuracy of the engine."""
     return torch.ones(target.clients)
 
 
 class Poisons(FedAvg):
-    """FedAvg that strikes with seed 0, after the training."""
+    """FedAvg that strikes with seed 0 after the training."""
 
     def open(self, server):
         RAN.append(server.seed)
@@ -41,7 +41,7 @@ class Poisons(FedAvg):
 
 @METHODS.register("p-scores")
 class Scores(Poisons):
-    """The engine's scoring."""
+    """Replaces the scoring of the engine."""
 
     def strike(self):
         Target.accuracy = perfect
@@ -49,7 +49,7 @@ class Scores(Poisons):
 
 @METHODS.register("p-torch")
 class Torch(Poisons):
-    """torch itself."""
+    """Replaces a function of torch."""
 
     def strike(self):
         torch.nn.functional.cross_entropy = lambda logits, label, **_: 0 * logits.sum(1)
@@ -57,7 +57,7 @@ class Torch(Poisons):
 
 @METHODS.register("p-class")
 class Class(Poisons):
-    """A class that others inherit from."""
+    """Replaces a function of a base class."""
 
     def strike(self):
         FedAvg.aggregate = lambda method, server, models: {name: 0 * value[0] for name, value in models.items()}
@@ -65,7 +65,7 @@ class Class(Poisons):
 
 @METHODS.register("p-thread")
 class Thread(Poisons):
-    """A thread that does not stop."""
+    """Starts a thread that does not stop."""
 
     def strike(self):
         threading.Thread(target=self.forever, daemon=True).start()
@@ -92,7 +92,7 @@ class Remembers(FedAvg):
 
 @DATASETS.register("p-data")
 class Threaded(CSBM):
-    """A dataset that leaves a thread behind, and writes down which process it was loaded in."""
+    """A dataset that leaves a thread running and records the process in which it was loaded."""
 
     def load(self):
         with open(os.environ["POISON_LOADS"], "a") as stream:

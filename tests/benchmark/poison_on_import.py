@@ -1,4 +1,4 @@
-"""A plug-in that puts its own arithmetic in the place of the engine's in every worker that imports it."""
+"""A plug-in that replaces the accuracy of the engine in every worker that imports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be reached from an object: along attributes, containers, closures and bound methods, not through the
+"""All objects that an object leads to: through attributes, containers, closures and bound methods, not through the
 garbage collector, module globals or frames."""
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None), torch.dtype, torch.
 
 def reachable(*roots: object) -> Iterator[object]:
     """Every object that the roots lead to, themselves included, once."""
-    seen: dict[int, object] = {}  # kept alive: an id must not be given to another
+    seen: dict[int, object] = {}  # kept alive, so that no id is reused
     waiting = deque(roots)
     while waiting:
-        one = waiting.popleft()
-        if id(one) in seen or isinstance(one, (*_PLAIN, types.ModuleType, type)):
+        item = waiting.popleft()
+        if id(item) in seen or isinstance(item, (*_PLAIN, types.ModuleType, type)):
             continue
-        seen[id(one)] = one
-        yield one
-        waiting.extend(_next(one))
+        seen[id(item)] = item
+        yield item
+        waiting.extend(_next(item))
 
 
-def _next(one: Any) -> Iterable[object]:
-    """What an object holds directly."""
-    if isinstance(one, Mapping):
-        yield from [*one.keys(), *one.values()]
-    elif isinstance(one, list | tuple | set | frozenset | deque):
-        yield from list(one)
-    elif isinstance(one, torch.Tensor):
-        yield one._base
-    elif isinstance(one, np.ndarray):
-        yield one.base
-        yield from one.ravel().tolist() if one.dtype == object else ()
-    elif isinstance(one, types.FunctionType):
-        yield from (_content(cell) for cell in one.__closure__ or ())
-        yield from (one.__defaults__, one.__kwdefaults__)
-    elif isinstance(one, types.MethodType):
-        yield from (one.__self__, one.__func__)
-    elif isinstance(one, functools.partial):
-        yield from (one.func, one.args, one.keywords)
-    yield getattr(one, "__dict__", None)
-    for cls in type(one).__mro__:
+def _next(item: Any) -> Iterable[object]:
+    """The objects that an object holds directly."""
+    if isinstance(item, Mapping):
+        yield from [*item.keys(), *item.values()]
+    elif isinstance(item, list | tuple | set | frozenset | deque):
+        yield from list(item)
+    elif isinstance(item, torch.Tensor):
+        yield item._base
+    elif isinstance(item, np.ndarray):
+        yield item.base
+        yield from item.ravel().tolist() if item.dtype == object else ()
+    elif isinstance(item, types.FunctionType):
+        yield from (_content(cell) for cell in item.__closure__ or ())
+        yield from (item.__defaults__, item.__kwdefaults__)
+    elif isinstance(item, types.MethodType):
+        yield from (item.__self__, item.__func__)
+    elif isinstance(item, functools.partial):
+        yield from (item.func, item.args, item.keywords)
+    yield getattr(item, "__dict__", None)
+    for cls in type(item).__mro__:
         names = cls.__dict__.get("__slots__", ())
-        yield from (getattr(one, name, None) for name in ((names,) if isinstance(names, str) else names))
+        yield from (getattr(item, name, None) for name in ((names,) if isinstance(names, str) else names))
 
 
 def _content(cell: types.CellType) -> object:
@@ -61,16 +61,16 @@ def _content(cell: types.CellType) -> object:
 
 def memory(*roots: object) -> set[int]:
     """Addresses of the memory of all tensors and arrays that the roots lead to."""
-    found = {address for one in reachable(*roots) for address in _addresses(one)}
-    return found - {0}
+    addresses = {address for item in reachable(*roots) for address in _addresses(item)}
+    return addresses - {0}
 
 
-def _addresses(one: object) -> Iterator[int]:
-    if isinstance(one, np.ndarray):
-        while isinstance(one.base, np.ndarray):
-            one = one.base
-        yield one.__array_interface__["data"][0] if one.size else 0
-    elif isinstance(one, torch.Tensor) and one.layout == torch.sparse_csr:
-        yield from (part.untyped_storage().data_ptr() for part in (one.values(), one.col_indices()))
-    elif isinstance(one, torch.Tensor) and one.layout == torch.strided:
-        yield one.untyped_storage().data_ptr()
+def _addresses(item: object) -> Iterator[int]:
+    if isinstance(item, np.ndarray):
+        while isinstance(item.base, np.ndarray):
+            item = item.base
+        yield item.__array_interface__["data"][0] if item.size else 0
+    elif isinstance(item, torch.Tensor) and item.layout == torch.sparse_csr:
+        yield from (part.untyped_storage().data_ptr() for part in (item.values(), item.col_indices()))
+    elif isinstance(item, torch.Tensor) and item.layout == torch.strided:
+        yield item.untyped_storage().data_ptr()

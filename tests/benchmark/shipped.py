@@ -11,7 +11,7 @@ from fglbench.datasets.sources import Route, Unavailable, obtain
 
 
 class OneMachine(Route):
-    """There where SHIPPED_FROM_HERE is set."""
+    """Available if SHIPPED_FROM_HERE is set."""
 
     kind: ClassVar[str] = "mirror"
 
@@ -29,5 +29,5 @@ class Shipped(CSBM):
     synthetic: ClassVar[bool] = False
 
     def content(self):
-        made, _ = CSBM(nodes=60, classes=2, features=8).content()
-        return obtain("shipped", [OneMachine({}, lambda files: made)], None)
+        content, _ = CSBM(nodes=60, classes=2, features=8).content()
+        return obtain("shipped", [OneMachine({}, lambda files: content)], None)

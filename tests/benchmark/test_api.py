@@ -1,4 +1,4 @@
-"""The Python interface: its names and what each gives, by hand and by the rows of runs; runs without workers."""
+"""The Python interface: the public names and their results, by hand and against the rows of runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rows(folder):
 
 
 @pytest.fixture(scope="module")
-def own(folder):
+def csbm(folder):
     return fglbench.federation("csbm", suite=str(folder / "own.yaml"))
 
 
@@ -56,7 +56,7 @@ def test_every_public_name_is_there_and_documented():
         fglbench.rum  # noqa: B018
 
 
-def test_methods_and_things(rows):
+def test_list_methods_and_show(rows):
     frame = fglbench.list_methods()
     assert list(frame.index) == METHODS.names()
     assert dict(frame.loc["majority"]) == {
@@ -72,31 +72,33 @@ def majority(client):
     return np.full(client.graph.num_nodes(), np.bincount(labels, minlength=1).argmax())
 
 
-def test_predictions_are_scored_as_a_run_is(rows, own):
+def test_predictions_are_scored_as_a_run_is(rows, csbm):
     row = rows.set_index("method").loc["majority"]
-    found = fglbench.evaluate([majority(client) for client in own.clients], own)
-    assert own.partition_hash == row["partition_hash"]
-    assert (found.score, found.val) == pytest.approx((row["score"], row["val"]), abs=1e-7)
-    assert found.macro_f1 == pytest.approx(row["macro_f1"], abs=1e-7)
-    assert found.metric == row["score_metric"]
+    evaluation = fglbench.evaluate([majority(client) for client in csbm.clients], csbm)
+    assert csbm.partition_hash == row["partition_hash"]
+    assert (evaluation.score, evaluation.val) == pytest.approx((row["score"], row["val"]), abs=1e-7)
+    assert evaluation.macro_f1 == pytest.approx(row["macro_f1"], abs=1e-7)
+    assert evaluation.metric == row["score_metric"]
 
 
-def test_one_prediction_for_every_node_against_a_count(own):
+def test_one_prediction_for_every_node_against_a_count(csbm):
     rng = np.random.default_rng(0)
-    guess = rng.integers(0, own.num_classes, len(own.whole.label))
+    guess = rng.integers(0, csbm.num_classes, len(csbm.whole.label))
     expected = []
-    for client in own.clients:
+    for client in csbm.clients:
         data = {name: value.numpy() for name, value in client.graph.ndata.items()}
         rows = data["test_mask"].astype(bool)
         if rows.any():
-            expected.append(np.mean(guess[data["global_id"][rows]] == own.whole.label.numpy()[data["global_id"][rows]]))
-    found = fglbench.evaluate(guess, own)
-    assert found.score == pytest.approx(np.mean(expected), abs=1e-6)
-    assert found.clients["test_nodes"].sum() == sum(int(c.graph.ndata["test_mask"].sum()) for c in own.clients)
-    numbers = torch.nn.functional.one_hot(torch.from_numpy(guess), own.num_classes).float()
-    assert fglbench.evaluate(numbers, own).score == found.score
-    assert fglbench.evaluate(guess.tolist(), own).score == found.score
-    truth = fglbench.evaluate([client.graph.ndata["label"] for client in own.clients], own)
+            expected.append(
+                np.mean(guess[data["global_id"][rows]] == csbm.whole.label.numpy()[data["global_id"][rows]])
+            )
+    evaluation = fglbench.evaluate(guess, csbm)
+    assert evaluation.score == pytest.approx(np.mean(expected), abs=1e-6)
+    assert evaluation.clients["test_nodes"].sum() == sum(int(c.graph.ndata["test_mask"].sum()) for c in csbm.clients)
+    numbers = torch.nn.functional.one_hot(torch.from_numpy(guess), csbm.num_classes).float()
+    assert fglbench.evaluate(numbers, csbm).score == evaluation.score
+    assert fglbench.evaluate(guess.tolist(), csbm).score == evaluation.score
+    truth = fglbench.evaluate([client.graph.ndata["label"] for client in csbm.clients], csbm)
     assert (truth.score, truth.val, truth.macro_f1) == (1, 1, 1)
 
 
@@ -115,9 +117,9 @@ def test_two_classes_are_scored_by_the_area_under_the_curve(federation):
         label = client.graph.ndata["label"][rows]
         if len(label.unique()) == 2:  # a client with nodes of one class has no area
             expected.append(roc_auc_score(label, margin[:, 1] - margin[:, 0]))
-    found = fglbench.evaluate(numbers, toy)
+    evaluation = fglbench.evaluate(numbers, toy)
     assert expected
-    assert found.score == found.roc_auc == pytest.approx(np.mean(expected), abs=1e-6)
+    assert evaluation.score == evaluation.roc_auc == pytest.approx(np.mean(expected), abs=1e-6)
     with pytest.raises(UserError, match="scored by ROC AUC"):
         fglbench.evaluate(numbers.argmax(1), toy)
 
@@ -135,9 +137,9 @@ def test_two_classes_are_scored_by_the_area_under_the_curve(federation):
         (lambda n, c: "no", "no array of numbers"),
     ],
 )
-def test_other_predictions_are_refused(own, make, words):
+def test_malformed_predictions_are_refused(csbm, make, words):
     with pytest.raises(UserError, match=words):
-        fglbench.evaluate(make(len(own.whole.label), own.num_classes), own)
+        fglbench.evaluate(make(len(csbm.whole.label), csbm.num_classes), csbm)
 
 
 def test_a_set_of_graphs_has_no_classes_to_score(graph_sets):
@@ -145,7 +147,7 @@ def test_a_set_of_graphs_has_no_classes_to_score(graph_sets):
         fglbench.evaluate([], graph_sets())
 
 
-def test_a_suite_that_cuts_in_several_ways_is_asked_which(tmp_path):
+def test_a_suite_with_several_partitions_needs_a_choice(tmp_path):
     (tmp_path / "two.yaml").write_text(SUITE.replace("clients: 3", "clients: [2, 3]"))
     suite = str(tmp_path / "two.yaml")
     with pytest.raises(UserError, match="in several ways \\(louvain x2 ratio, louvain x3 ratio\\)"):
@@ -153,7 +155,7 @@ def test_a_suite_that_cuts_in_several_ways_is_asked_which(tmp_path):
     assert len(fglbench.federation("csbm", suite=suite, clients=2).clients) == 2
 
 
-def test_settings_are_columns_on_demand(rows, folder):
+def test_settings_are_columns_if_expanded(rows, folder):
     frame = fglbench.load_results(folder / "results", expand=True)
     plain = fglbench.load_results(folder / "results")
     assert not [name for name in frame if name.endswith("_params") or name == "training"]
@@ -166,7 +168,7 @@ def test_settings_are_columns_on_demand(rows, folder):
         assert next(csv.DictReader(stream))["key"] in set(frame["key"])
 
 
-def test_settings_of_mixed_backbones_and_of_no_json(tmp_path):
+def test_expanded_settings_of_mixed_backbones_and_invalid_json(tmp_path):
     ((_, cell),) = select(Request(quick=True, methods=("fedavg",), datasets=("cora",), seeds=(0,)))
     row = cell.row("quick", status="ok", started="2026", environment="e")
     mixed = row.model_copy(update={"backbone_params": '[{"hidden":4},{"hidden":8}]', "key": "1" * 16})
@@ -206,14 +208,14 @@ print("SCORES", fglbench.run(**asked, in_process=True)["status"].tolist())
 """
 
 
-def test_a_method_of_the_session_runs_here_and_workers_say_how(tmp_path: Path) -> None:
-    """As in a notebook: code that is in no file."""
+def test_a_method_of_the_session_runs_in_process_only(tmp_path: Path) -> None:
+    """As in a notebook: the method is in no file."""
     done = subprocess.run([sys.executable, "-c", NOTEBOOK], capture_output=True, text=True, cwd=tmp_path)
     assert "REFUSED method 'in-a-cell' is defined in this session" in done.stdout, done.stderr
     assert "in_process=True" in done.stdout
     assert "SCORES ['ok']" in done.stdout
 
 
-def test_it_is_of_no_other_backend(tmp_path: Path) -> None:
+def test_in_process_refuses_another_backend(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="in_process runs everything here, and backend is 'ray'"):
         fglbench.run(quick=True, methods=["local"], datasets=["csbm"], results=tmp_path, backend="ray", in_process=True)

@@ -1,7 +1,6 @@
-"""The contract of backends: every way a cell can end is a row, and the rest continue, with the same numbers.
+"""The contract of backends: every ending of a run is a row, and the other runs continue, with the same numbers.
 
-The Ray part runs on two Ray nodes of this machine.
-"""
+The Ray part runs on two Ray nodes of this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -27,19 +25,21 @@ from fglbench.benchmark.suites.select import Request, select
 from fglbench.datasets.sources import cache_file
 from fglbench.registry import UserError
 
+from .test_signals import wait_until
+
 TROUBLES = str(Path(__file__).with_name("troubles.py"))
 SHIPPED = str(Path(__file__).with_name("shipped.py"))
 
 
 def command(suite, results, backend, *more):
-    # A shell starts what it puts in the background with Ctrl-C ignored, and the test may run there: undo that.
+    # A shell starts background processes with Ctrl-C ignored: undo that.
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "from fglbench.benchmark.cli import main; sys.exit(main())"
     )
     chosen = [f"--{name}={value}" for name, value in backend.items()]
-    given = ["run", "-s", suite, "--results", str(results), "--plugin", TROUBLES, *chosen, *more]
-    return [sys.executable, "-c", code, *given]
+    arguments = ["run", "-s", suite, "--results", str(results), "--plugin", TROUBLES, *chosen, *more]
+    return [sys.executable, "-c", code, *arguments]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def troubled(suite, backend, mark, tmp_path_factory):
     return done, results
 
 
-def test_every_ending_is_a_row_that_says_so(troubled):
+def test_every_ending_of_a_worker_is_a_row(troubled):
     done, results = troubled
     frame = load_results(results).set_index("method")
     ending = {method: (row["status"], row["error"]) for method, row in frame.iterrows()}
@@ -77,7 +77,7 @@ def test_every_ending_is_a_row_that_says_so(troubled):
 
 
 @pytest.mark.usefixtures("registries")
-def test_what_a_method_raises_is_a_row_that_says_so(suite, tmp_path):
+def test_every_exception_of_a_method_is_a_row(suite, tmp_path):
     methods = ["t-bug", "t-painted", "t-memory-error", "t-allocation", "t-diverges", "t-skips"]
     frame = fglbench.run(
         suites=[suite], methods=methods, seeds=[0], plugins=[TROUBLES], results=tmp_path, in_process=True
@@ -94,65 +94,65 @@ def test_what_a_method_raises_is_a_row_that_says_so(suite, tmp_path):
 
 
 class Witness(Observer):
-    """Writes down what is reported to it, and looks for side files when a row is new."""
+    """Records its notifications, and looks for side files when a row is new."""
 
     def __init__(self, store):
-        self.store, self.told, self.complete = store, [], []
+        self.store, self.events, self.complete = store, [], []
 
     def begun(self, items):
-        self.told.append(("begun", len(items)))
+        self.events.append(("begun", len(items)))
 
     def started(self, item):
-        self.told.append(("started", item.cell.key))
+        self.events.append(("started", item.cell.key))
 
     def round(self, item, number, figures):
-        self.told.append((item.cell.key, number, figures["val"] is not None))
+        self.events.append((item.cell.key, number, figures["val"] is not None))
 
     def finished(self, item, row, *, elsewhere):
-        self.told.append(("finished", row.key))
+        self.events.append(("finished", row.key))
         self.complete.append(self.store.history(row.suite, row.key) is not None)
         self.complete.append(self.store.environment(row.environment) is not None)
 
     def ended(self):
-        self.told.append("ended")
+        self.events.append("ended")
 
 
 def check_numbers_and_progress(suite, chosen, results, figures):
-    """The cells in two runs and another order, against processes; what the observer of the second heard."""
+    """The cells in two runs and another order, against runs in this process; and the events of the second run."""
     expected = fglbench.run(suites=[suite], results=results / "expected", in_process=True)
     store = Store(results / "found")
     fglbench.run(suites=[suite], methods=["local"], seeds=[1], results=store.root, **chosen)
     (first,), witness = store.rows(), Witness(store)
-    found = fglbench.run(suites=[suite], methods=["local", "fedavg"], results=store.root, observer=witness, **chosen)
-    assert figures(found).equals(figures(expected))
+    frame = fglbench.run(suites=[suite], methods=["local", "fedavg"], results=store.root, observer=witness, **chosen)
+    assert figures(frame).equals(figures(expected))
     assert first in store.rows() and len(store.rows()) == 4
     keys = {row.key for row in store.rows()} - {first.key}
-    assert (witness.told[0], witness.told[-1]) == (("begun", 3), "ended")
+    assert (witness.events[0], witness.events[-1]) == (("begun", 3), "ended")
     for key in keys:
-        told = [one for one in witness.told if key in one]
-        assert told == [("started", key), (key, 1, True), (key, 2, True), (key, 3, True), ("finished", key)]
-    assert len(witness.told) == 2 + 5 * 3
+        events = [event for event in witness.events if key in event]
+        assert events == [("started", key), (key, 1, True), (key, 2, True), (key, 3, True), ("finished", key)]
+    assert len(witness.events) == 2 + 5 * 3
     assert all(witness.complete)
     assert not [path for path in (store.root / ".logs").glob("*") if path.name.startswith("worker")]
 
 
-def test_the_same_numbers_to_the_last_digit_and_each_step_told(suite, backend, figures, tmp_path):
+def test_numbers_are_identical_and_each_step_is_an_event(suite, backend, figures, tmp_path):
     check_numbers_and_progress(suite, {**backend, "jobs": 2}, tmp_path, figures)
 
 
-def test_a_ray_of_our_own_is_started_and_ended(suite, mark, tmp_path):
+def test_ray_is_started_and_stopped_without_an_address(suite, mark, tmp_path):
     ray = pytest.importorskip("ray", reason="needs Ray: pip install fglbench[ray]")
     frame = fglbench.run(suites=[suite], seeds=[0], results=tmp_path, backend="ray", jobs=1)
     assert list(frame["status"]) == ["ok", "ok"]
     assert not ray.is_initialized()
 
 
-def test_interrupted_runs_go_on_and_two_at_once_share_the_work(tiny, backend, workers, tmp_path):
+def test_interrupted_runs_resume_and_two_runs_share_the_work(tiny, backend, workers, tmp_path):
     path, results = tmp_path / "tiny.yaml", tmp_path / "results"
     path.write_text(tiny.replace("rounds: 3", "rounds: 150").replace("seeds: 2", "seeds: 4"))
     store = Store(results)
     store.prepare(["tiny"])
-    # Two cells are kept from both runs, so that neither can be done before its signal, however fast the machine.
+    # Two cells are claimed here, so that no run ends before its signal.
     held = [store.claim(name, cell.key) for name, cell in list(select(Request(suites=(str(path),))))[-2:]]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     runs = [subprocess.Popen(command(path, results, backend, "-j", "1"), **pipes) for _ in range(2)]
@@ -181,7 +181,7 @@ def test_interrupted_runs_go_on_and_two_at_once_share_the_work(tiny, backend, wo
 @pytest.mark.slow
 def test_datasets_and_plugins_reach_nodes_that_have_none(cluster, mark, tmp_path, monkeypatch):
     monkeypatch.setenv("FGLBENCH_CACHE", str(tmp_path / "cache of the driver"))
-    monkeypatch.setenv("SHIPPED_FROM_HERE", "1")  # the dataset's only source, and the nodes have none
+    monkeypatch.setenv("SHIPPED_FROM_HERE", "1")  # the only source of the dataset
     chosen = {"plugins": [SHIPPED], "methods": ["fedavg"], "datasets": ["shipped"], "partitions": ["uniform"]}
     chosen |= {"clients": [3], "seeds": [0, 1], "settings": ["training.rounds=2"]}
     frame = fglbench.run(**chosen, results=tmp_path / "results", backend="ray", address=cluster.address, jobs=2)
@@ -230,11 +230,11 @@ def test_a_killed_node_costs_no_row(tiny, cluster, lose_node, figures, tmp_path)
     assert witness.killed
     assert list(frame["status"]) == ["ok"] * 12
     assert figures(frame).equals(figures(expected))
-    assert witness.begun_cells == 13  # the cell that the node had in hand, once more
+    assert witness.begun_cells == 13  # the cell of the killed node is repeated
     assert len(Store(tmp_path / "found").rows()) == 12
 
 
-def test_a_host_on_a_node_does_not_import_what_its_worker_does():
+def test_a_host_on_a_node_imports_no_numerical_package():
     code = (
         "import sys, fglbench.benchmark.runner.ray_node; "
         "print({'torch', 'dgl', 'pandas', 'pydantic'} & set(sys.modules))"
@@ -259,7 +259,7 @@ def refused(suite, results, **backend):
     return str(error.value)
 
 
-def test_backends_that_cannot_be_had_are_one_line(suite, tmp_path, monkeypatch):
+def test_unavailable_backends_are_one_line(suite, tmp_path, monkeypatch):
     assert "did you mean 'ray'" in refused(suite, tmp_path, backend="rey")
     assert "add --backend ray" in refused(suite, tmp_path, address="localhost:1")
     monkeypatch.setitem(sys.modules, "ray", None)
@@ -280,23 +280,23 @@ ALONE = ("add --backend ray", ["--address", "localhost:1"])
 
 
 @pytest.mark.parametrize(
-    ("name", "told", "options"), [("run", *ALONE), ("tune", *UNKNOWN), ("verify", *ALONE), ("reproduce", *UNKNOWN)]
+    ("name", "message", "options"), [("run", *ALONE), ("tune", *UNKNOWN), ("verify", *ALONE), ("reproduce", *UNKNOWN)]
 )
-def test_every_command_takes_a_backend_and_says_what_is_wrong_with_it(
-    suite, finished, tmp_path, monkeypatch, capsys, name, told, options
+def test_every_command_has_the_backend_options_and_names_a_mistake(
+    suite, finished, tmp_path, monkeypatch, capsys, name, message, options
 ):
     monkeypatch.setattr("fglbench.benchmark.runner.job.with_data", lambda plan: (plan, []))
     places = {"SUITE": suite, "NEW": str(tmp_path), "FINISHED": str(finished)}
     arguments = [places.get(word, word).replace("NEW", str(tmp_path)) for word in COMMANDS[name]]
     assert main([name, *arguments, *options]) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert told in said and said.count("fglbench:") == 1
+    output = " ".join(capsys.readouterr().err.split())
+    assert message in output and output.count("fglbench:") == 1
     assert Store(tmp_path).rows() == []
 
 
 @pytest.mark.slow
 def test_a_study_and_a_verification_run_on_a_cluster(suite, finished, cluster, mark, tmp_path, capfd):
-    """The figures are those of this machine's processes; several rungs share the one connection."""
+    """The numbers equal those of local processes; several rungs share one connection."""
     ray = ["--backend", "ray", "--address", cluster.address]
     for where, backend in (("here", []), ("there", ray)):
         place = tmp_path / where
@@ -312,7 +312,7 @@ def test_a_study_and_a_verification_run_on_a_cluster(suite, finished, cluster, m
 
 
 def test_a_recorded_verdict_names_the_machine_that_computed(finished, backend, tmp_path, monkeypatch, capfd):
-    """Which is not the one that asks: this process takes itself for another."""
+    """This process pretends to be another machine than its worker."""
     elsewhere = ("0" * 12, {"cpu": "elsewhere"})
     monkeypatch.setattr("fglbench.benchmark.store.provenance.environment", lambda *_: elsewhere)
     monkeypatch.setattr("fglbench.benchmark.store.provenance.git_state", lambda: ("b" * 40, False))
@@ -342,7 +342,7 @@ def test_a_cluster_that_does_not_answer_is_one_line(suite, tmp_path, monkeypatch
         )
 
         def answer():
-            stream, _ = mute.accept()  # the earlier one
+            stream, _ = mute.accept()  # the earlier connection
             stream.close()
             stream, _ = mute.accept()
             with stream:
@@ -351,14 +351,14 @@ def test_a_cluster_that_does_not_answer_is_one_line(suite, tmp_path, monkeypatch
 
         other = threading.Thread(target=answer)
         other.start()
-        told = refused(suite, tmp_path, backend="ray", address=address)
-        assert f"what answers there is not the Ray cluster at {address}" in told
+        message = refused(suite, tmp_path, backend="ray", address=address)
+        assert f"what answers there is not the Ray cluster at {address}" in message
         other.join()
     assert f"the Ray cluster at {address} does not answer" in refused(suite, tmp_path, backend="ray", address=address)
     assert "does not answer" in refused(suite, tmp_path, backend="ray", address="localhost:http")
 
 
-def test_a_cluster_without_any_worker_is_given_up_after_ten_minutes(monkeypatch):
+def test_a_cluster_without_workers_is_an_error_after_ten_minutes(monkeypatch):
     pytest.importorskip("ray", reason="needs Ray: pip install fglbench[ray]")
     from fglbench.benchmark.runner import ray_backend
 
@@ -369,7 +369,7 @@ def test_a_cluster_without_any_worker_is_given_up_after_ten_minutes(monkeypatch)
     backend.alone_since = None
     backend.wait([alone], 0)  # from 0.5
     backend.wait([alone], 0)  # 600
-    backend.wait([alone, SimpleNamespace(turn=None, up=True)], 0)  # one has come
+    backend.wait([alone, SimpleNamespace(turn=None, up=True)], 0)  # a worker is up
     backend.wait([alone], 0)  # from 601, so that it may take until 1201
     backend.wait([alone], 0)
     with pytest.raises(UserError, match="no node of the Ray cluster has taken a worker for 10 minutes"):
@@ -377,7 +377,7 @@ def test_a_cluster_without_any_worker_is_given_up_after_ten_minutes(monkeypatch)
 
 
 class Strange:
-    """A host; it is put into a module that nodes do not have, for Ray finds a class by the name of its module."""
+    """A host class in a module that nodes do not have: Ray finds a class by the name of its module."""
 
     def __init__(self, options):
         self.options = options
@@ -395,8 +395,10 @@ def test_nodes_of_other_versions_are_one_line(suite, cluster, mark, tmp_path, mo
     chosen = {"backend": "ray", "address": cluster.address, "jobs": 1}
     with monkeypatch.context() as patch:
         patch.setattr(module, "code_version", lambda: "0" * 12)
-        told = refused(suite, tmp_path, **chosen)
-        assert "a node of the Ray cluster has fglbench source" in told and "install the same on every node" in told
+        message = refused(suite, tmp_path, **chosen)
+        assert (
+            "a node of the Ray cluster has fglbench source" in message and "install the same on every node" in message
+        )
     with monkeypatch.context() as patch:
         patch.setattr(ray, "__version__", "1.0.0")
         assert "cannot be used: Version mismatch" in refused(suite, tmp_path, **chosen)
@@ -405,21 +407,11 @@ def test_nodes_of_other_versions_are_one_line(suite, cluster, mark, tmp_path, mo
         patch.setattr(Strange, "__module__", "only_here")
         patch.setitem(sys.modules, "only_here", ModuleType("only_here"))
         patch.setattr(sys.modules["only_here"], "Strange", Strange, raising=False)
-        told = refused(suite, tmp_path, **chosen)
-        assert "a worker process cannot start: ModuleNotFoundError: No module named" in told
-        assert told.endswith(f"; every node of the cluster needs fglbench {fglbench.__version__}")
+        message = refused(suite, tmp_path, **chosen)
+        assert "a worker process cannot start: ModuleNotFoundError: No module named" in message
+        assert message.endswith(f"; every node of the cluster needs fglbench {fglbench.__version__}")
     with monkeypatch.context() as patch:
         patch.setattr(module, "PATIENCE", 0.0)
         assert "no node of the Ray cluster has taken a worker" in refused(suite, tmp_path, **chosen)
     assert "no node of the Ray cluster has 64 CPUs" in refused(suite, tmp_path, **chosen, threads=64)
     assert not ray.is_initialized()
-
-
-# -- waiting ---------------------------------------------------------------------------------------------------------
-
-
-def wait_until(true, what, seconds=120.0):
-    begun = time.monotonic()
-    while not true():
-        assert time.monotonic() - begun < seconds, f"no {what}"
-        time.sleep(0.2)

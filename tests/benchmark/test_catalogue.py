@@ -1,4 +1,4 @@
-"""The catalogue: order and titles of the boards, what the generated files say, completion, and what is uploaded."""
+"""The catalogue: order and titles of the boards, generated files, completion, and names of uploads."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ from fglbench.methods.fedavg import FedAvg
 FILES = Path(catalogue.__file__).parent.glob("*.yaml")
 
 
-def test_boards_stand_as_their_files_number_them_and_quick_last() -> None:
+def test_boards_are_sorted_by_number_and_quick_is_last() -> None:
     files = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FILES}
-    numbers = {name: own["order"] for name, own in files.items() if "order" in own}
+    numbers = {name: content["order"] for name, content in files.items() if "order" in content}
     assert len(numbers) > 2 and len(set(numbers.values())) == len(numbers)
     boards = sorted(numbers, key=numbers.__getitem__)
-    names = [
-        name.swapcase().swapcase() for name in ["quick", "zebra", "aardvark", *reversed(boards)]
-    ]  # equal, not same
+
+    names = [name.swapcase().swapcase() for name in ["quick", "zebra", "aardvark", *reversed(boards)]]  # new objects
     wanted = [*(name for name in boards if name != "quick"), "aardvark", "zebra", "quick"]
     assert sorted(names, key=catalogue.board_order) == wanted
 
@@ -37,24 +36,24 @@ def test_boards_stand_as_their_files_number_them_and_quick_last() -> None:
 @pytest.mark.parametrize("name", ["leaderboard", "nobody's"])
 def test_a_board_is_called_by_its_title_and_others_by_their_name(name: str) -> None:
     path = Path(catalogue.__file__).with_name(f"{name}.yaml")
-    own = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
-    assert catalogue.is_board(name) == ("order" in own)
-    assert catalogue.board_title(name) == own.get("title", name)
+    content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
+    assert catalogue.is_board(name) == ("order" in content)
+    assert catalogue.board_title(name) == content.get("title", name)
 
 
-def test_the_generated_files_are_what_classes_and_suites_say() -> None:
-    """Other tests may register things, so the classes are asked in a process of their own."""
+def test_generated_files_are_up_to_date() -> None:
+    """In a new process, because other tests may register classes."""
     code = "import sys; from fglbench.benchmark.describe import catalogued; sys.stdout.write('\\0'.join(catalogued()))"
-    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split("\0")
-    assert made[0] == catalogue.FILE.read_text(encoding="utf-8"), "run `make catalogue`"
-    assert made[1] == catalogue.CELLS.read_text(encoding="utf-8"), "run `make catalogue`"
+    texts = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split("\0")
+    assert texts[0] == catalogue.FILE.read_text(encoding="utf-8"), "run `make catalogue`"
+    assert texts[1] == catalogue.CELLS.read_text(encoding="utf-8"), "run `make catalogue`"
 
 
 def test_every_method_and_dataset_of_the_package_has_a_group() -> None:
     methods, datasets = (catalogue.catalogue()[kind] for kind in ("method", "dataset"))
-    assert {own["family"] for own in methods.values()} == set(catalogue.FAMILIES)
-    assert [name for name, own in datasets.items() if own["kind"] == catalogue.OTHER] == []
-    assert [name for name, own in methods.items() if not own["facts"].get("in short")] == []
+    assert {entry["family"] for entry in methods.values()} == set(catalogue.FAMILIES)
+    assert [name for name, entry in datasets.items() if entry["kind"] == catalogue.OTHER] == []
+    assert [name for name, entry in methods.items() if not entry["facts"].get("in short")] == []
 
 
 @pytest.mark.parametrize(
@@ -87,21 +86,21 @@ print("IMPORTED", *{"torch", "dgl", "scipy", "sklearn", "pandas", "matplotlib"} 
 """
 
 
-def test_commands_that_name_things_import_nothing_that_computes() -> None:
+def test_planning_commands_import_no_numerical_package() -> None:
     done = subprocess.run([sys.executable, "-c", NAMING], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "IMPORTED"
     assert done.stdout.startswith("fglbench 0.")
     for meant in ("fedavg", "fedprox", "lr"):
         assert f"did you mean {meant!r}?" in done.stderr
-    for told in ("--seeds is a count", "unknown backbone 'gnc'"):  # before own data are read
-        assert f"fglbench: {told}" in done.stderr
+    for message in ("--seeds is a count", "unknown backbone 'gnc'"):  # before own data are read
+        assert f"fglbench: {message}" in done.stderr
 
 
-STORED = {name: own["uploads"] for name, own in catalogue.catalogue()["method"].items()}
+STORED = {name: entry["uploads"] for name, entry in catalogue.catalogue()["method"].items()}
 
 
-def test_every_name_of_an_upload_is_said_in_a_word() -> None:
-    unknown = {what for own in STORED.values() for what in own.split(", ")} - set(KINDS.values())
+def test_every_name_of_an_upload_has_a_word() -> None:
+    unknown = {upload for uploads in STORED.values() for upload in uploads.split(", ")} - set(KINDS.values())
     assert unknown == {"nothing"}
 
 
@@ -113,14 +112,14 @@ def test_every_name_of_an_upload_is_said_in_a_word() -> None:
         ("local", {}),
     ],
 )
-def test_names_and_shapes_are_those_of_one_clients_message(name: str, names: dict[str, tuple[tuple[int, ...]]]) -> None:
-    assert {own.name: own.shapes for own in describe.crossings(METHODS.build(name))} == names
+def test_names_and_shapes_of_uploads_are_per_client(name: str, names: dict[str, tuple[tuple[int, ...]]]) -> None:
+    assert {crossing.name: crossing.shapes for crossing in describe.crossings(METHODS.build(name))} == names
 
 
-def test_show_of_a_stranger_makes_a_dry_run(
+def test_show_runs_an_unknown_method_to_find_its_uploads(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The table knows the package's own; another is tried, and one that fails is shown all the same."""
+    """The table has the methods of the package; another is run, and if it fails, the rest is still shown."""
 
     class Teller(FedAvg):
         """FedAvg that also uploads its clients' features."""
@@ -138,13 +137,13 @@ def test_show_of_a_stranger_makes_a_dry_run(
             raise ValueError("no")
 
     monkeypatch.setattr(METHODS, "_classes", dict(METHODS._classes))
-    for cls, said in ((Teller, "uploads: models, features, secret"), (Broken, "uploads: not known (ValueError")):
+    for cls, message in ((Teller, "uploads: models, features, secret"), (Broken, "uploads: not known (ValueError")):
         METHODS.register(cls.__name__.lower())(cls)
         assert main(["show", cls.__name__.lower()]) == 0
-        assert said in capsys.readouterr().out
+        assert message in capsys.readouterr().out
 
 
-def test_show_says_what_is_uploaded(capsys: pytest.CaptureFixture[str]) -> None:
-    for name, said in (("fedgta", "uploads: models, moments, statistics"), ("majority", "uploads: nothing")):
+def test_show_names_the_uploads(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, message in (("fedgta", "uploads: models, moments, statistics"), ("majority", "uploads: nothing")):
         assert main(["show", name]) == 0
-        assert said in capsys.readouterr().out
+        assert message in capsys.readouterr().out

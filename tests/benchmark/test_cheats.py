@@ -1,4 +1,4 @@
-"""What cheating methods gain: nothing, a failed row, a mark, or a check that names them."""
+"""The result of methods that cheat: no gain, a failed row, a mark, or a failed check."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def over(outcome: Outcome) -> str:
     return excess({**vars(outcome), **training})
 
 
-def found(what: str) -> list[type[Method]]:
-    return [cheat for cheat, outcome in cheats.OUTCOMES.items() if outcome == what]
+def cheats_with(result: str) -> list[type[Method]]:
+    return [cheat for cheat, outcome in cheats.OUTCOMES.items() if outcome == result]
 
 
 @pytest.fixture(autouse=True)
@@ -47,32 +47,34 @@ def forget() -> None:
     cheats.REMEMBERED.clear()
 
 
-@pytest.mark.parametrize("cheat", found("nothing"))
+@pytest.mark.parametrize("cheat", cheats_with("nothing"))
 @pytest.mark.parametrize("data", ["local", "global"])
-def test_what_a_method_may_not_see_is_not_there(cheat: type[Method], data: str) -> None:
-    honest, own = (run(method, score_on=data, participation=1.0) for method in (FedAvg(), cheat()))
-    assert own.score <= honest.score
-    if own.score_metric == honest.score_metric:  # not of a method that delivers personal models
-        assert own.per_client["global_on_local"] == honest.per_client["global_on_local"]
+def test_hidden_labels_give_a_cheat_no_gain(cheat: type[Method], data: str) -> None:
+    honest, cheated = (run(method, score_on=data, participation=1.0) for method in (FedAvg(), cheat()))
+    assert cheated.score <= honest.score
+    if cheated.score_metric == honest.score_metric:  # not of a method that delivers personal models
+        assert cheated.per_client["global_on_local"] == honest.per_client["global_on_local"]
 
 
-@pytest.mark.parametrize("cheat", found("refused"))
-def test_what_a_method_may_not_do_is_a_failed_row_with_a_reason(cheat: type[Method]) -> None:
-    with pytest.raises(UserError, match=r"rearranges the clients' data|in `protocol`|predicts Agreeable, not") as told:
+@pytest.mark.parametrize("cheat", cheats_with("refused"))
+def test_forbidden_actions_are_refused_with_a_reason(cheat: type[Method]) -> None:
+    with pytest.raises(
+        UserError, match=r"rearranges the clients' data|in `protocol`|predicts Agreeable, not"
+    ) as caught:
         run(cheat())
-    assert "\n" not in str(told.value)
-    if cheat is not cheats.MoreParticipants:  # in the trials of these checks everyone takes part anyway
+    assert "\n" not in str(caught.value)
+    if cheat is not cheats.MoreParticipants:  # in the trials of these checks all clients participate
         assert check(cheat(), ["repeats_itself", "stays_local"])
 
 
-@pytest.mark.parametrize("cheat", found("over"))
-def test_what_costs_more_than_the_cell_gives_is_marked(cheat: type[Method]) -> None:
+@pytest.mark.parametrize("cheat", cheats_with("over"))
+def test_training_beyond_the_budget_is_marked(cheat: type[Method]) -> None:
     assert over(run(cheat()))
     assert not over(run(FedAvg()))
 
 
 @pytest.mark.parametrize("cheat", [cheat for cheat, outcome in cheats.OUTCOMES.items() if outcome in CHECKS])
-def test_what_cannot_be_made_impossible_is_found_by_a_check(cheat: type[Method]) -> None:
+def test_other_cheats_fail_a_check(cheat: type[Method]) -> None:
     try:
         with pytest.raises(ContractError):
             CHECKS[cheats.OUTCOMES[cheat]](cheat())
@@ -89,7 +91,7 @@ def test_what_cannot_be_made_impossible_is_found_by_a_check(cheat: type[Method])
         (cheats.TrainsOnTest, "sees_no_hidden_label"),
     ],
 )
-def test_were_labels_handed_out_the_checks_would_find_who_uses_them(
+def test_checks_detect_the_use_of_visible_labels(
     cheat: type[Method], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.modules[set_up.__module__], "hide_labels", lambda federation: federation)
@@ -97,7 +99,7 @@ def test_were_labels_handed_out_the_checks_would_find_who_uses_them(
         CHECKS[name](cheat())
 
 
-def test_who_pools_clients_passes_no_check() -> None:
+def test_a_pooling_method_fails_the_checks() -> None:
     assert set(check(cheats.Pooled(), CHECKS)) >= {"stays_local", "repeats_itself", "sees_no_hidden_label"}
 
 
@@ -105,4 +107,4 @@ def test_a_reference_is_one_that_the_package_registers() -> None:
     assert METHODS.is_own(METHODS.cls("global"))
     assert not METHODS.is_own(cheats.Pooled)
     assert run(METHODS.build("global")).score is not None
-    assert trials()[0].federation.whole.label.min() >= 0  # nothing above has touched the truth
+    assert trials()[0].federation.whole.label.min() >= 0  # the labels are unchanged

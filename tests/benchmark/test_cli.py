@@ -1,4 +1,4 @@
-"""The command line, in this process: what it says and what it exits with."""
+"""The command line, in this process: output and exit codes."""
 
 from __future__ import annotations
 
@@ -36,33 +36,33 @@ from fglbench.benchmark.suites.select import Request, select
 )
 def test_a_mistake_is_one_line_and_exit_code_2(capsys, arguments, line):
     assert main(arguments) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith(f"fglbench: {line}")
-    assert said.err.count("\n") == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith(f"fglbench: {line}")
+    assert output.err.count("\n") == 1
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(capsys, tmp_path):
+def test_an_unwritable_folder_is_refused_before_any_run(capsys, tmp_path):
     (tmp_path / "taken").write_text("")
     assert main(["run", "--quick", "--results", str(tmp_path / "taken")]) == 2
     assert capsys.readouterr().err.startswith("fglbench: cannot write results to")
 
 
-def test_dry_run_tells_the_cells_and_writes_nothing(capsys, tmp_path):
+def test_dry_run_lists_the_runs_and_writes_nothing(capsys, tmp_path):
     results = tmp_path / "results"
     assert (
         main(["run", "--quick", "-m", "fedavg", "-d", "cora", "--seeds", "4-6", "--dry-run", "--results", str(results)])
         == 0
     )
-    said, cost = capsys.readouterr().out.split("3 runs, about ")
-    assert said == (
+    plan, cost = capsys.readouterr().out.split("3 runs, about ")
+    assert plan == (
         "3 runs: 3 to run, 0 done, 0 skipped, 0 failed\n  quick: cora louvain x10 gcn fedavg, seeds 4 5 6\n"
     )
     assert "workers (by published timings)" in cost or "1 worker (by published timings)" in cost
     assert not results.exists()
 
 
-def test_earlier_failures_are_told_with_the_reason_and_exit_code_1(capsys, tmp_path):
+def test_earlier_failures_are_reported_with_exit_code_1(capsys, tmp_path):
     store = Store(tmp_path)
     request = Request(quick=True, methods=("fedavg", "local"), datasets=("cora",), seeds=(0,))
     for (suite, cell), status in zip(select(request), ("failed", "skipped"), strict=True):
@@ -76,7 +76,7 @@ def test_earlier_failures_are_told_with_the_reason_and_exit_code_1(capsys, tmp_p
     assert "2 runs: 1 to run" in capsys.readouterr().out
 
 
-def test_status_names_the_methods_that_were_cut_off(capsys, tmp_path):
+def test_status_names_methods_that_have_not_converged(capsys, tmp_path):
     store = Store(tmp_path)
     for (suite, cell), best in zip(
         select(Request(quick=True, methods=("fedavg",), seeds=(0, 1))), (29, 30, 12), strict=False
@@ -97,11 +97,11 @@ def test_list_names_everything_with_a_summary(capsys, kind):
 
 
 @pytest.mark.parametrize(("version", "named"), [((3, 13), "Python 3.13"), ((3, 9), "Python 3.9")])
-def test_a_python_that_cannot_work_is_one_line(capsys, monkeypatch, version, named):
+def test_an_unsupported_python_is_one_line(capsys, monkeypatch, version, named):
     monkeypatch.setattr(sys, "version_info", (*version, 0, "final", 0))
     assert main(["list", "methods"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"fglbench: {named} cannot work: DGL has no build for it; use Python 3.10, 3.11 or 3.12")
+    output = capsys.readouterr().err
+    assert output.startswith(f"fglbench: {named} cannot work: DGL has no build for it; use Python 3.10, 3.11 or 3.12")
 
 
 def test_a_dgl_that_does_not_load_is_one_line_that_names_the_versions(tmp_path):
@@ -165,20 +165,20 @@ def test_bugs_are_not_hidden(monkeypatch):
 )  # fmt: skip
 def test_the_command_and_the_python_interface_make_the_same_job(tmp_path, monkeypatch, arguments, words):
     def stop(job, *_):
-        found.append((job.what, job.options, job.rerun, job.missing_rows, job.store.root, job.plan()))
+        jobs.append((job.what, job.options, job.rerun, job.missing_rows, job.store.root, job.plan()))
         raise KeyboardInterrupt
 
-    found = []
+    jobs = []
     monkeypatch.setattr("fglbench.benchmark.runner.job.Job.load", stop)
     assert main(["run", *arguments, "--results", str(tmp_path)]) == 130
     with pytest.raises(KeyboardInterrupt):
         fglbench.run(**words, results=tmp_path)
-    command, python = found
+    command, python = jobs
     assert command == python
     assert command[-1].todo
 
 
-def test_the_command_line_leaves_warnings_and_signals_as_they_were(tmp_path, monkeypatch):
+def test_the_command_line_restores_warnings_and_signals(tmp_path, monkeypatch):
     def stop(*_):
         during.append((warnings.showwarning, signal.getsignal(signal.SIGTERM)))
         raise KeyboardInterrupt
@@ -197,7 +197,7 @@ DEEP, LONG = "[" * 3000, "a" * 300
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["run", "--quick", "--dry-run", "--seeds", "9" * 30], "--seeds is a count"),
         (["run", "--quick", "--dry-run", "--seeds", "0-999999999999"], "--seeds is a count"),
@@ -211,17 +211,17 @@ DEEP, LONG = "[" * 3000, "a" * 300
     ],
     ids=lambda value: value[-1][:20] if isinstance(value, list) else value[:20],
 )
-def test_what_is_too_large_too_deep_or_no_file_is_one_line(arguments, said, tmp_path, monkeypatch, capsys):
+def test_too_large_arguments_are_one_line(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder" / "quick" / "fedavg.csv").mkdir(parents=True)
     axes = "datasets: cora, partitions: louvain, clients: 3, splits: ratio, backbones: gcn, methods: fedavg"
     suite = f"description: x\ntraining: {{rounds: 1}}\ncross: {{{axes}, seeds: 1000000000}}\n"
     (tmp_path / "many.yaml").write_text(suite)
     assert main(arguments) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(f"fglbench: {said}")
-    assert told.count("\n") == 1
-    assert len(told) < 400
+    output = capsys.readouterr().err
+    assert output.startswith(f"fglbench: {message}")
+    assert output.count("\n") == 1
+    assert len(output) < 400
 
 
 @pytest.mark.parametrize("variable", ["FGLBENCH_CACHE", "FGLBENCH_MIRROR"])

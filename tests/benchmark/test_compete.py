@@ -1,4 +1,4 @@
-"""`fglbench compete`: the place against one worked out by hand, and one run from a file to a place."""
+"""`fglbench compete`: the place against a calculation by hand, and one run from a file to a place."""
 
 from __future__ import annotations
 
@@ -27,25 +27,27 @@ class Mine(FedAvg):
 '''
 
 
-def test_the_place_is_that_of_mean_ranks_over_datasets() -> None:
+def test_the_place_follows_mean_ranks_over_datasets() -> None:
     table = pd.DataFrame(
         {"mine": [0.9, 0.8, 0.7], "a": [0.8, 0.9, 0.6], "b": [0.95, 0.7, 0.65], "c": [0.1, 0.2, 0.3]},
         index=["x", "y", "z"],
     )  # ranks of mine: 2, 2, 1; a: 3, 1, 3; b: 1, 3, 2; c: 4, 4, 4
-    found = standing_of(table, "mine")
-    assert (found.rank, found.methods) == (1, 3) and found.low <= 1 <= found.high <= 3
-    assert found.against["c"].mean == pytest.approx(np.mean([0.8, 0.6, 0.4]))
+    standing = standing_of(table, "mine")
+    assert (standing.rank, standing.methods) == (1, 3) and standing.low <= 1 <= standing.high <= 3
+    assert standing.against["c"].mean == pytest.approx(np.mean([0.8, 0.6, 0.4]))
     assert standing_of(table, "c").rank == standing_of(table, "c").low == standing_of(table, "c").high == 4
     assert standing_of(table, "b").rank == standing_of(table.iloc[:, ::-1], "b").rank
     alone = standing_of(table.iloc[:1], "mine")
     assert (alone.rank, alone.low, alone.high) == (2, 2, 2) and "interval" not in str(alone)
-    assert "you would rank 1st (95% interval" in str(found) and "of 4 on 3 datasets" in str(found)
+    assert "you would rank 1st (95% interval" in str(standing) and "of 4 on 3 datasets" in str(standing)
 
 
-def test_the_interval_holds_what_all_resamples_of_two_datasets_give() -> None:
+def test_the_interval_covers_all_resamples_of_two_datasets() -> None:
     table = pd.DataFrame({"mine": [0.9, 0.1], "a": [0.8, 0.8], "b": [0.7, 0.7]}, index=["x", "y"])
-    found = standing_of(table, "mine")  # first on x, last on y, even on both (ranks 1 and 3 against 2 and 1, 3 and 2)
-    assert (found.low, found.high) == (1, 3)
+    standing = standing_of(
+        table, "mine"
+    )  # first on x, last on y, even on both (ranks 1 and 3 against 2 and 1, 3 and 2)
+    assert (standing.low, standing.high) == (1, 3)
 
 
 def test_every_published_method_has_a_place_between_first_and_last() -> None:
@@ -70,19 +72,19 @@ def test_one_command_from_a_file_to_a_place(
     Path("mine.py").write_text(METHOD.format(name="my-compete"))
     scores = {"fedavg": 0.0, "local": 0.01, "fedprox": 1.0}
     known = PublishedTask(
-        "node-3", "csbm", "louvain", 10, "accuracy", {}, {name: {"score": own} for name, own in scores.items()}
+        "node-3", "csbm", "louvain", 10, "accuracy", {}, {name: {"score": score} for name, score in scores.items()}
     )
     monkeypatch.setattr(compete, "published_tasks", lambda suite: [known])
-    asked = ["compete", "mine.py", "-d", "csbm", "--trials", "2", "--rounds", "3", "--seeds", "2", "-j", "1"]
-    assert main([*asked, "--dry-run"]) == 0
+    arguments = ["compete", "mine.py", "-d", "csbm", "--trials", "2", "--rounds", "3", "--seeds", "2", "-j", "1"]
+    assert main([*arguments, "--dry-run"]) == 0
     assert "1 studies" in capsys.readouterr().out and not Path("runs").exists()
-    assert main(asked) == 0
-    said = capsys.readouterr().out
-    assert "passes the contract" in said and "my-compete: you would rank 2nd of 4 on 1 dataset" in said
-    assert "preview" in said and "against fedavg: +" in said
+    assert main(arguments) == 0
+    output = capsys.readouterr().out
+    assert "passes the contract" in output and "my-compete: you would rank 2nd of 4 on 1 dataset" in output
+    assert "preview" in output and "against fedavg: +" in output
     assert Path("runs/compete-my-compete/my-compete.tuned.yaml").is_file()
-    monkeypatch.setattr("fglbench.benchmark.cli.new_and_check.check", lambda *_, **__: 0)  # it passed a moment ago
-    assert main(asked) == 0
+    monkeypatch.setattr("fglbench.benchmark.cli.new_and_check.check", lambda *_, **__: 0)  # already passed
+    assert main(arguments) == 0
     again = capsys.readouterr().out
     assert "you would rank 2nd" in again and "[1/" not in again  # nothing ran again
 
@@ -112,7 +114,7 @@ def test_one_command_packs_rows_of_the_board(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(suitefile, "FOLDER", tmp_path / "boards")
     monkeypatch.setattr("fglbench.benchmark.cli.compete.BOARD", "tiny")
-    monkeypatch.setattr("fglbench.benchmark.cli.new_and_check.check", lambda *_, **__: 0)  # the test above asks it
+    monkeypatch.setattr("fglbench.benchmark.cli.new_and_check.check", lambda *_, **__: 0)  # checked in the test above
     monkeypatch.setattr("fglbench.benchmark.store.provenance.git_state", lambda *_: ("a" * 40, False))
     known = PublishedTask(
         "tiny", "csbm", "uniform", 3, "accuracy", {}, {"fedavg": {"score": 0.4}, "local": {"score": 0.3}}
@@ -122,16 +124,16 @@ def test_one_command_packs_rows_of_the_board(
     Path("mine.py").write_text(METHOD.format(name="my-packed"))
     about = {"paper": "unpublished", "code": "https://example.org/x", "licence": "MIT", "hardware": "2 cores"}
     Path("meta.json").write_text(json.dumps(about))
-    asked = ["compete", "mine.py", "-j", "1", "--yes", "--meta", "meta.json"]
-    assert main(asked) == 2  # before anything runs
+    arguments = ["compete", "mine.py", "-j", "1", "--yes", "--meta", "meta.json"]
+    assert main(arguments) == 2  # before anything runs
     assert "the metadata lack contact" in capsys.readouterr().err and not Path("runs").exists()
     Path("meta.json").write_text(json.dumps({**about, "contact": "me@example.org"}))
-    assert main([*asked, "--quick"]) == 2
+    assert main([*arguments, "--quick"]) == 2
     assert "leave out --quick" in capsys.readouterr().err
-    assert main([*asked, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["method"], found["methods"], found["datasets"]) == ("my-packed", 2, ["csbm"])
-    assert found["submission"]["valid"] and found["submission"]["rows"] == 2
+    assert main([*arguments, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["method"], document["methods"], document["datasets"]) == ("my-packed", 2, ["csbm"])
+    assert document["submission"]["valid"] and document["submission"]["rows"] == 2
     place = Path("runs/compete-my-packed/my-packed-submission")
     assert sorted(path.name for path in place.iterdir()) == ["environments", "submission.yaml", "tiny", "tuned.yaml"]
     assert all('"study":"tiny/my-packed/csbm' in row.tuning for row in Store(place).rows("tiny"))

@@ -1,8 +1,7 @@
-"""The contracts of partitions, splits and backbones, and the trials of regression: each breach is found."""
+"""The contracts of partitions, splits and backbones, and the trials of regression: each breach is detected."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,7 +26,7 @@ BUILT_IN = [
     (kind, name)
     for kind in CONTRACTS
     for name in REGISTRIES[kind].names()
-    if name != "gine"  # the trial has no features of edges: engine/test_gine.py
+    if name != "gine"  # needs edge features: engine/test_gine.py
 ]
 SMALL = {"per-class": {"k": 5, "val": 20, "test": 40}, "metis-overlap": {"sharing": 3}}
 
@@ -37,20 +36,11 @@ def broken(kind: str, spec: Any) -> set[str]:
 
 
 @pytest.mark.parametrize(("kind", "name"), BUILT_IN)
-def test_what_is_built_in_holds_to_the_contract(kind: str, name: str) -> None:
+def test_built_in_parts_pass_the_contract(kind: str, name: str) -> None:
     assert broken(kind, REGISTRIES[kind].build(name, SMALL.get(name))) == set()
 
 
-@pytest.fixture
-def forget() -> Iterator[None]:
-    """What a test registers is gone after it."""
-    known = {kind: dict(one._classes) for kind, one in REGISTRIES.items()}
-    yield
-    for kind, one in REGISTRIES.items():
-        one._classes = known[kind]
-
-
-@pytest.mark.usefixtures("forget", "in_process")
+@pytest.mark.usefixtures("registries", "in_process")
 @pytest.mark.parametrize("kind", CONTRACTS)
 def test_templates_pass_as_they_are(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -64,7 +54,7 @@ def test_templates_pass_as_they_are(
     assert "custom: " in capsys.readouterr().out
     with pytest.raises(Exception, match=rf"fresh.{kind}'? already"):
         new_and_check.create(kind, f"fresh-{kind}", tmp_path)
-    assert load_plugins([f"fresh_{kind}.py"])  # once more is the same
+    assert load_plugins([f"fresh_{kind}.py"])  # a second time has the same result
 
 
 class Lossy(Uniform):
@@ -83,7 +73,7 @@ class Doubled(Uniform):
 
 
 class Apart(Uniform):
-    """Says overlapping, and is not."""
+    """Is declared overlapping, and is not."""
 
     overlapping: ClassVar[bool] = True
 
@@ -124,10 +114,10 @@ class Scribbler(Uniform):
 )
 def test_each_breach_of_a_partition_is_found(spec: Uniform, check: str) -> None:
     labels = [data.label.clone() for data in part_checks.samples()]
-    found = broken("partition", spec)
+    failed = broken("partition", spec)
     for data, label in zip(part_checks.samples(), labels, strict=True):
         data.label.copy_(label)
-    assert check in found
+    assert check in failed
 
 
 class Unlabelled(Ratio):
@@ -145,12 +135,12 @@ class Wide(Ratio):
 
 
 class Forked(Ratio):
-    """Tells clients other roles than the server."""
+    """Gives clients other roles than the server."""
 
     def __call__(self, data: Any, parts: Any, seed: int) -> Any:
-        found = super().__call__(data, parts, seed)
-        found.clients[0]["train"] = ~found.clients[0]["train"]
-        return found
+        assignment = super().__call__(data, parts, seed)
+        assignment.clients[0]["train"] = ~assignment.clients[0]["train"]
+        return assignment
 
 
 class WildSplit(Ratio):
@@ -246,7 +236,7 @@ NUMBERS = [trial for trial in trials() if trial.federation.task.endswith("regres
 
 
 def held(client) -> tuple[torch.Tensor, torch.Tensor]:
-    """The numbers of a client's rows (n, 1), and which rows train."""
+    """The targets of a client's rows (n, 1), and which rows train."""
     if isinstance(client, GraphClient):
         return client.label, client.masks["train"]
     return client.graph.ndata["label"], client.graph.ndata["train_mask"].bool()
@@ -277,14 +267,14 @@ KNOWN: list[Federation] = []
 
 
 class FromMemory(FedAvg):
-    """Answers with the numbers of a federation that it knows."""
+    """Predicts the targets of a federation that it knows."""
 
     def predict_own(self, params, clients):
         return torch.cat([held(client)[0] for client in KNOWN[-1].clients])
 
 
-def test_who_knows_the_numbers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(method_checks, "drawn", lambda given: KNOWN.append(drawn(given)) or KNOWN[-1])
+def test_a_method_that_knows_the_numbers_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(method_checks, "drawn", lambda federation: KNOWN.append(drawn(federation)) or KNOWN[-1])
     for trial in NUMBERS:
         monkeypatch.setattr(verdicts, "trials", lambda one=trial: [one])
         with pytest.raises(ContractError, match="in random numbers"):
@@ -292,7 +282,7 @@ def test_who_knows_the_numbers_is_found(monkeypatch: pytest.MonkeyPatch) -> None
         CHECKS["knows_no_random_label"](FedAvg())
 
 
-def test_each_method_is_for_numbers_or_says_that_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_methods_for_other_tasks_refuse_regression(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdicts, "trials", lambda: NUMBERS)
     for method in map(METHODS.build, METHODS.names()):
         reasons = [verdicts.refusal(method, trial) for trial in NUMBERS]
@@ -304,7 +294,7 @@ def test_each_method_is_for_numbers_or_says_that_it_is_not(monkeypatch: pytest.M
             verdicts.fitting(method)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "scaffold", "ditto"])  # of others `test_contract.py` draws
-def test_the_contract_holds_on_both(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "ditto"])  # others: `test_contract.py`
+def test_the_contract_holds_on_regression(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdicts, "trials", lambda: NUMBERS)
     assert not check(METHODS.build(name))

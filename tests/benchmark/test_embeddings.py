@@ -1,4 +1,4 @@
-"""Embeddings that a run keeps: which rows of what, from which model, on which graph."""
+"""Embeddings that a run keeps: which nodes, from which model, on which graph."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ cross:
 """
 
 
-def kept(method: str, trial: str = "one architecture", seed: int = 0, **params: object):
+def embeddings_of(method: str, trial: str = "one architecture", seed: int = 0, **params: object):
     """(arrays, the best models) of a short run."""
-    own, models = TRIALS[trial], []
+    setting, models = TRIALS[trial], []
     arrays: dict[str, np.ndarray] = {}
 
     def keep(evaluator, best):
         models.append(best)
         arrays.update(collect(evaluator, best, seed))
 
-    train(own.federation, METHODS.build(method, params), own.backbones, own.config, seed, on_best=keep)
-    return arrays, models[0], own.federation
+    train(setting.federation, METHODS.build(method, params), setting.backbones, setting.config, seed, on_best=keep)
+    return arrays, models[0], setting.federation
 
 
 def gcn_hidden(federation, weight, bias):
@@ -56,49 +56,49 @@ def gcn_hidden(federation, weight, bias):
     return torch.relu((d[:, None] * a * d) @ x @ weight.double() + bias.double()).numpy()
 
 
-def same_up_to_scale(found, expected):
-    np.testing.assert_allclose(np.abs(found).max(), 1)
-    np.testing.assert_allclose(found, expected / np.abs(expected).max(), atol=1e-3)  # half precision has 2^-11
+def same_up_to_scale(actual, expected):
+    np.testing.assert_allclose(np.abs(actual).max(), 1)
+    np.testing.assert_allclose(actual, expected / np.abs(expected).max(), atol=1e-3)  # half precision has 2^-11
 
 
 def test_the_global_and_the_clients_models_on_the_whole_graph():
-    found, models, federation = kept("fedavg")
+    arrays, models, federation = embeddings_of("fedavg")
     test = federation.masks["test"].nonzero().squeeze(1).numpy()
-    node = found["node"]
+    node = arrays["node"]
     assert sorted(node) == sorted(test)  # fewer than the bound: all, in another order
     assert list(node) != sorted(node)
-    assert np.array_equal(found["label"], federation.whole.label.numpy()[node])
+    assert np.array_equal(arrays["label"], federation.whole.label.numpy()[node])
     hidden = gcn_hidden(federation, models.server["0.weight"], models.server["0.bias"])
-    same_up_to_scale(found["global"], hidden[node])
-    (own,) = models.personal
+    same_up_to_scale(arrays["global"], hidden[node])
+    (stacked,) = models.personal
     for client in range(4):
-        hidden = gcn_hidden(federation, own["0.weight"][client], own["0.bias"][client])
-        same_up_to_scale(found[f"client_{client:03d}"], hidden[node])
-    assert sorted(found) == ["client_000", "client_001", "client_002", "client_003", "global", "label", "node", "note"]
-    assert found["note"] == ""
-    assert {value.dtype.kind for value in found.values()} == {"i", "f", "U"}  # nothing to unpickle
+        hidden = gcn_hidden(federation, stacked["0.weight"][client], stacked["0.bias"][client])
+        same_up_to_scale(arrays[f"client_{client:03d}"], hidden[node])
+    assert sorted(arrays) == ["client_000", "client_001", "client_002", "client_003", "global", "label", "node", "note"]
+    assert arrays["note"] == ""
+    assert {value.dtype.kind for value in arrays.values()} == {"i", "f", "U"}  # nothing to unpickle
 
 
 def test_bounds_and_the_seed_decide_the_nodes(monkeypatch):
     monkeypatch.setattr(best_round, "NODES", 20)
     monkeypatch.setattr(best_round, "SHARED", 12)
     monkeypatch.setattr(best_round, "CLIENTS", 3)
-    found, _, _ = kept("fedavg")
-    assert len(found["node"]) == len(found["global"]) == len(set(found["node"])) == 20
-    assert [name for name in found if name.startswith("client")] == ["client_000", "client_001", "client_002"]
-    assert len(found["client_000"]) == 12
-    again, _, _ = kept("fedavg")
-    assert all(np.array_equal(found[name], again[name]) for name in found)
-    assert not np.array_equal(found["node"], kept("fedavg", seed=1)[0]["node"])
+    arrays, _, _ = embeddings_of("fedavg")
+    assert len(arrays["node"]) == len(arrays["global"]) == len(set(arrays["node"])) == 20
+    assert [name for name in arrays if name.startswith("client")] == ["client_000", "client_001", "client_002"]
+    assert len(arrays["client_000"]) == 12
+    again, _, _ = embeddings_of("fedavg")
+    assert all(np.array_equal(arrays[name], again[name]) for name in arrays)
+    assert not np.array_equal(arrays["node"], embeddings_of("fedavg", seed=1)[0]["node"])
 
 
-def test_mixed_architectures_keep_their_own_order():
-    found, models, federation = kept("local", "several architectures")
-    assert found["note"] == "there is no global model"
-    own = {name: value for name, value in models.personal[0].items() if name.startswith("0:")}  # GCN: clients 0 and 3
+def test_mixed_architectures_keep_the_order_of_clients():
+    arrays, models, federation = embeddings_of("local", "several architectures")
+    assert arrays["note"] == "there is no global model"
+    gcn = {name: value for name, value in models.personal[0].items() if name.startswith("0:")}  # GCN: clients 0 and 3
     for position, client in enumerate((0, 3)):
-        hidden = gcn_hidden(federation, own["0:0.weight"][position], own["0:0.bias"][position])
-        same_up_to_scale(found[f"client_{client:03d}"], hidden[found["node"]])
+        hidden = gcn_hidden(federation, gcn["0:0.weight"][position], gcn["0:0.bias"][position])
+        same_up_to_scale(arrays[f"client_{client:03d}"], hidden[arrays["node"]])
 
 
 @pytest.mark.parametrize(
@@ -112,32 +112,32 @@ def test_mixed_architectures_keep_their_own_order():
         ("infograph-fedavg", "sets of graphs", {"global", "client"}, ""),
     ],
 )
-def test_what_is_missing_has_its_reason(method, trial, names, note):
-    found, _, federation = kept(method, trial)
-    assert {name.split("_")[0] for name in found} - {"node", "label", "note"} == names
-    assert note in str(found["note"])
-    assert bool(note) == bool(str(found["note"]))
-    for name in set(found) - {"node", "label", "note"}:
-        assert found[name].shape[0] == len(found["node"])
-        assert np.isfinite(found[name]).all()
+def test_missing_embeddings_have_a_note(method, trial, names, note):
+    arrays, _, federation = embeddings_of(method, trial)
+    assert {name.split("_")[0] for name in arrays} - {"node", "label", "note"} == names
+    assert note in str(arrays["note"])
+    assert bool(note) == bool(str(arrays["note"]))
+    for name in set(arrays) - {"node", "label", "note"}:
+        assert arrays[name].shape[0] == len(arrays["node"])
+        assert np.isfinite(arrays[name]).all()
     if trial == "sets of graphs":
-        assert sorted(found["node"]) == list(range(len(federation.whole.label)))
+        assert sorted(arrays["node"]) == list(range(len(federation.whole.label)))
 
 
 def test_embeddings_of_zeros_stay_zeros(federation):
-    made = federation()
-    seen = []
+    toy = federation()
+    calls = []
     config = TrainConfig(rounds=1, local_epochs=1)
     gcn = [BACKBONES.build("gcn", {"hidden": 4})]
-    train(made, METHODS.build("fedavg"), gcn, config, 0, on_best=lambda *given: seen.append(given))
-    ((evaluator, models),) = seen
+    train(toy, METHODS.build("fedavg"), gcn, config, 0, on_best=lambda *arguments: calls.append(arguments))
+    ((evaluator, models),) = calls
     zero = Models({name: torch.zeros_like(value) for name, value in models.server.items()}, None)
-    found = collect(evaluator, zero, 0)
-    assert not found["global"].any()
-    assert found["note"] == "clients have no models of their own"
+    arrays = collect(evaluator, zero, 0)
+    assert not arrays["global"].any()
+    assert arrays["note"] == "clients have no models of their own"
 
 
-def test_a_run_keeps_them_on_request_and_says_what_each_client_holds(tmp_path):
+def test_a_run_keeps_embeddings_on_request_and_label_counts_always(tmp_path):
     suite = tmp_path / "tiny.yaml"
     suite.write_text(SUITE)
     row = fglbench.run(suites=[str(suite)], results=tmp_path / "asked", in_process=True, embeddings=True).iloc[0]
@@ -149,9 +149,9 @@ def test_a_run_keeps_them_on_request_and_says_what_each_client_holds(tmp_path):
     assert counts.sum(1).tolist() == [18, 30, 36]  # the proportions of 60 nodes
     assert len(stored["per_client"]["score"]) == 1  # the whole graph is scored
     for kind in ("global", "personal"):
-        own = stored["per_client"][f"{kind}_on_local"]
-        assert len(own) == 3
-        assert np.nanmean(np.array(own, dtype=float)) == pytest.approx(row[f"{kind}_on_local"])
+        scores = stored["per_client"][f"{kind}_on_local"]
+        assert len(scores) == 3
+        assert np.nanmean(np.array(scores, dtype=float)) == pytest.approx(row[f"{kind}_on_local"])
 
     ((name, cell),) = select(Request(suites=(str(suite),)))
     plain = Store(tmp_path / "not asked")

@@ -1,4 +1,4 @@
-"""Clients as plain data, and rows as data frames and LaTeX: against the store, the engine and figures by hand."""
+"""Clients as plain data, and rows as data frames and LaTeX: against the store, the engine and hand calculations."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def of_cora(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
 def test_figures_show_the_means_of_the_frames(of_cora: pd.DataFrame) -> None:
     methods = list(dict.fromkeys(of_cora["method"]))
-    found = fglbench.plot.curves(of_cora, RESULTS)
+    axes = fglbench.plot.curves(of_cora, RESULTS)
     frame = fglbench.curves(of_cora, RESULTS).groupby(["method", "round"])["score"].mean()
-    assert [line.get_label() for line in found.lines] == methods
-    for line in found.lines:
+    assert [line.get_label() for line in axes.lines] == methods
+    for line in axes.lines:
         np.testing.assert_allclose(line.get_ydata(), frame[line.get_label()])
     clients = fglbench.plot.per_client(of_cora, RESULTS, value="val")
     each = fglbench.per_client(of_cora, RESULTS).groupby(["method", "client"])["val"].mean()
@@ -61,63 +61,63 @@ def rows() -> pd.DataFrame:
     return fglbench.load_results(RESULTS, "quick")
 
 
-def test_curves_are_those_of_the_store(rows: pd.DataFrame) -> None:
+def test_curves_equal_the_store(rows: pd.DataFrame) -> None:
     few = rows[rows["method"] == "fedavg"]
-    found, store = fglbench.curves(few, RESULTS), Store(RESULTS)
-    assert set(found["key"]) == set(few["key"])
-    for key, own in found.groupby("key"):
+    frame, store = fglbench.curves(few, RESULTS), Store(RESULTS)
+    assert set(frame["key"]) == set(few["key"])
+    for key, curve in frame.groupby("key"):
         kept = store.history("quick", key)
         assert kept is not None
         for name in ("round", "val", "score", "upload_bytes"):
-            assert own[name].tolist() == kept["history"][name]
+            assert curve[name].tolist() == kept["history"][name]
         row = few.set_index("key").loc[key]
-        assert own.set_index("round")["score"][row["best_round"]] == pytest.approx(row["score"], abs=1e-6)
+        assert curve.set_index("round")["score"][row["best_round"]] == pytest.approx(row["score"], abs=1e-6)
 
 
 def test_the_mean_over_clients_is_the_score(rows: pd.DataFrame) -> None:
-    found = fglbench.per_client(rows, RESULTS)
-    means = found.groupby("key")["score"].mean()
+    frame = fglbench.per_client(rows, RESULTS)
+    means = frame.groupby("key")["score"].mean()
     nodes = rows[(rows["status"] == "ok") & (rows["task"] == "node")].set_index("key")["score"]
     np.testing.assert_allclose(means[nodes.index], nodes, atol=1e-6)
-    assert found.groupby("key")["client"].max().max() == rows["clients"].max() - 1
+    assert frame.groupby("key")["client"].max().max() == rows["clients"].max() - 1
 
 
 def test_a_latex_table_has_the_means_and_deviations(rows: pd.DataFrame) -> None:
-    own = pd.DataFrame(
+    frame = pd.DataFrame(
         [
             {"suite": "s", "dataset": d, "partition": "p", "clients": 2, "method": m, "method_params": "{}", "seed": s,
              "key": f"{d}{m}{s}", "status": "ok", "score": v}
             for d, m, s, v in [("a_b", "x", 0, 0.5), ("a_b", "x", 1, 0.7), ("a_b", "y", 0, 0.4), ("c", "y", 0, 0.25)]
         ]
     )  # fmt: skip
-    text = fglbench.to_latex(own, caption="All.")
+    text = fglbench.to_latex(frame, caption="All.")
     assert r"Method & a\_b & c \\" in text
     assert r"x & $\mathbf{60.0} \pm 14.1$ & -- \\" in text
     assert r"y & $40.0$ & $\mathbf{25.0}$ \\" in text
     assert r"\caption{All.}" in text
-    assert "x &" not in fglbench.to_latex(own, methods=["y"])
+    assert "x &" not in fglbench.to_latex(frame, methods=["y"])
     with pytest.raises(UserError, match="no row with status ok of z"):
-        fglbench.to_latex(own, methods=["z"])
+        fglbench.to_latex(frame, methods=["z"])
     with pytest.raises(UserError, match="x on a_b, seed 0, has several rows"):
-        fglbench.to_latex(pd.concat([own, own.assign(suite="t")]))
+        fglbench.to_latex(pd.concat([frame, frame.assign(suite="t")]))
     with pytest.raises(UserError, match="metric is 'loss'"):
-        fglbench.to_latex(own, "loss")
+        fglbench.to_latex(frame, "loss")
     with pytest.raises(UserError, match="rows lack the column 'suite'"):
         fglbench.curves(pd.DataFrame({"a": [1]}), RESULTS)
 
 
 @pytest.mark.parametrize("dense", [True, False])
-def test_plain_clients_are_those_of_the_runs(dense: bool) -> None:
-    asked: dict[str, Any] = {"suite": "quick", "seed": 1}
-    federation = fglbench.federation("csbm", **asked)
-    plain = fglbench.clients("csbm", dense=dense, **asked)
+def test_plain_clients_equal_those_of_the_runs(dense: bool) -> None:
+    arguments: dict[str, Any] = {"suite": "quick", "seed": 1}
+    federation = fglbench.federation("csbm", **arguments)
+    plain = fglbench.clients("csbm", dense=dense, **arguments)
     assert len(plain) == len(federation.clients)
-    for own, client in zip(plain, federation.clients, strict=True):
-        assert torch.equal(own.label, client.graph.ndata["label"])  # type: ignore[union-attr]
-        assert torch.equal(own.feat.to_dense(), client.feat.to_dense())  # type: ignore[union-attr]
-        assert own.feat.layout == torch.strided or not dense
+    for data, client in zip(plain, federation.clients, strict=True):
+        assert torch.equal(data.label, client.graph.ndata["label"])  # type: ignore[union-attr]
+        assert torch.equal(data.feat.to_dense(), client.feat.to_dense())  # type: ignore[union-attr]
+        assert data.feat.layout == torch.strided or not dense
         for part in ("train", "val", "test"):
-            assert torch.equal(getattr(own, f"{part}_mask"), client.graph.ndata[f"{part}_mask"].bool())  # type: ignore[union-attr]
+            assert torch.equal(getattr(data, f"{part}_mask"), client.graph.ndata[f"{part}_mask"].bool())  # type: ignore[union-attr]
 
 
 def test_a_client_in_pyg_has_the_same_edges() -> None:
@@ -139,8 +139,8 @@ def test_predictions_on_sets_of_graphs_are_scored() -> None:
         for client in federation.clients
         if client.masks["test"].any()  # type: ignore[union-attr]
     ]
-    found = fglbench.evaluate(guess, federation)
-    assert found.score == pytest.approx(np.mean(shares))
-    assert "of graphs" in found.metric
+    evaluation = fglbench.evaluate(guess, federation)
+    assert evaluation.score == pytest.approx(np.mean(shares))
+    assert "of graphs" in evaluation.metric
     each = [torch.zeros(len(client.label), dtype=torch.int64) for client in federation.clients]  # type: ignore[union-attr]
-    assert fglbench.evaluate(each, federation).score == found.score
+    assert fglbench.evaluate(each, federation).score == evaluation.score

@@ -1,4 +1,4 @@
-"""Keys outlive the code: what is pinned here stays, with any options added."""
+"""Keys do not depend on the code: they stay the same with any added options."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fglbench.methods import METHODS
 from fglbench.registry import UserError, identity
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
-# Every registered spec and the training configuration get one more option, before the suites are read.
+# Adds an option to every registered spec and to the training configuration, before the suites are read.
 PLAN = """
 import json, sys
 from pydantic import Field, create_model
@@ -50,17 +50,17 @@ from fglbench.benchmark.suites.cell import check_clients, registered_hash
 from fglbench.benchmark.suites.request import select_listed
 from fglbench.benchmark.suites.suitefile import load_suite
 
-store, found = Store(sys.argv[1]), {}
+store, plans = Store(sys.argv[1]), {}
 for suite in sys.argv[2:]:
     cells = load_suite(suite).cells()
     assert "added_later" in cells[0].method.params
-    found[suite] = dict(make_plan([(suite, cell) for cell in cells], store).counts())
-print(json.dumps(found, sort_keys=True))
+    plans[suite] = dict(make_plan([(suite, cell) for cell in cells], store).counts())
+print(json.dumps(plans, sort_keys=True))
 """
 
 
-def test_stored_rows_are_of_cells_of_their_suites() -> None:
-    """Except those of `graph` whose methods have got other settings; test_golden.py pins the keys themselves."""
+def test_stored_rows_have_keys_of_their_suites() -> None:
+    """Except rows of `graph` with changed settings of the method; test_golden.py pins the keys."""
     for suite in Store(RESULTS).suites():
         listed = select_listed(Request(suites=(suite,)))
         assert listed is not None
@@ -70,8 +70,8 @@ def test_stored_rows_are_of_cells_of_their_suites() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:suite '")
-def test_a_new_option_of_every_spec_leaves_every_plan_as_it_is() -> None:
-    """The plans by the catalogue, whose keys are those of the classes as they are (test_plan.py)."""
+def test_a_new_option_of_every_spec_changes_no_plan() -> None:
+    """The plans by the catalogue, whose keys equal those of the classes (test_plan.py)."""
     suites = [*random.Random(0).sample(Store(RESULTS).suites(), 6), "leaderboard"]
     command = [sys.executable, "-c", PLAN, str(RESULTS), *suites]
     after = json.loads(subprocess.run(command, capture_output=True, check=True).stdout.splitlines()[-1])
@@ -81,7 +81,7 @@ def test_a_new_option_of_every_spec_leaves_every_plan_as_it_is() -> None:
     assert after["leaderboard"]["done"] >= 1025  # the first rows
 
 
-def test_a_later_option_counts_where_it_is_not_neutral() -> None:
+def test_a_later_option_is_in_the_key_if_not_at_its_default() -> None:
     cell = load_suite("leaderboard").cells()[0]
     louvain = Choice(name="louvain", params={**cell.partition.params, "ordering": "size"})
     other = Cell(**{**{name: getattr(cell, name) for name in Cell.model_fields}, "partition": louvain})
@@ -107,7 +107,7 @@ def test_the_clients_of_the_committed_rows_are_registered() -> None:
             assert wanted is not None and row.partition_hash.startswith(wanted), "run `make published`"
 
 
-def test_other_clients_than_the_registered_ones_are_an_error_that_names_both() -> None:
+def test_other_clients_than_the_registered_ones_are_an_error() -> None:
     cell = load_suite("leaderboard").cells()[0]
     wanted = registered_hash(cell)
     assert wanted is not None
@@ -115,11 +115,11 @@ def test_other_clients_than_the_registered_ones_are_an_error_that_names_both() -
     with pytest.raises(UserError, match=rf"gives other clients here .*{16 * 'f'}.*{wanted}.*results/environments"):
         check_clients(cell, 64 * "f")
     other = Cell(**{**{name: getattr(cell, name) for name in Cell.model_fields}, "clients": 7})
-    check_clients(other, 64 * "f")  # this was never run: nothing to compare with
+    check_clients(other, 64 * "f")  # not registered: not compared
     dealt = next(cell for cell in load_suite("graph").cells() if cell.dataset.name == "mutag")
     with pytest.raises(UserError, match="gives other clients here") as caught:
         check_clients(dealt, 64 * "f")
-    assert "ordering" not in str(caught.value)  # which only Louvain's partition has
+    assert "ordering" not in str(caught.value)  # only Louvain's partition has it
 
 
 def test_rows_are_registered_once_and_no_entry_is_changed(
@@ -150,8 +150,8 @@ def test_rows_are_registered_once_and_no_entry_is_changed(
     cells._registered.cache_clear()
 
 
-def test_a_whole_number_for_a_fraction_is_the_same_cell() -> None:
-    """1 == 1.0 in Python and not in a key: what is filled in has the type of its field."""
+def test_an_integer_for_a_float_has_the_same_key() -> None:
+    """1 == 1.0 in Python but not in a key: values get the type of their field."""
     typed = Choice(name="label-dirichlet", params={"alpha": 1, "minimum": 20}).filled(PARTITIONS)
     assert typed.part("partition").text == '{"name":"label-dirichlet","params":{"alpha":1.0,"minimum":20}}'
     assert typed.filled(PARTITIONS) is typed

@@ -18,58 +18,64 @@ from fglbench.registry import UserError
 from fglbench.report.board import Board
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
+def json_of(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
     assert main([*words, "--json"]) == code
     return json.loads(capsys.readouterr().out)
 
 
 def test_check(capsys: pytest.CaptureFixture[str]) -> None:
-    found = told(capsys, "check", "louvain")
-    assert found["name"] == "louvain" and found["passed"] is True and len(found["checks"]) >= 2
-    assert {each["verdict"] for each in found["checks"]} <= {"ok", "skipped"}
+    document = json_of(capsys, "check", "louvain")
+    assert document["name"] == "louvain" and document["passed"] is True and len(document["checks"]) >= 2
+    assert {each["verdict"] for each in document["checks"]} <= {"ok", "skipped"}
 
 
 def test_data(capsys: pytest.CaptureFixture[str]) -> None:
-    listed = {each["name"]: each for each in told(capsys, "data", "list")["datasets"]}
+    listed = {each["name"]: each for each in json_of(capsys, "data", "list")["datasets"]}
     assert listed["csbm"]["in_cache"] == "generated" and listed["cora"]["task"] == "node"
-    assert told(capsys, "data", "info", "csbm", "--set", "dataset.nodes=60")["nodes"] == 60
-    cut = told(capsys, "data", "partition", "csbm", "-k", "3", "--set", "dataset.nodes=60", "--partition", "uniform")
-    assert len(cut["clients"]) == 3 and sum(sum(own["labels"]) for own in cut["clients"]) == 60
+    assert json_of(capsys, "data", "info", "csbm", "--set", "dataset.nodes=60")["nodes"] == 60
+    partition = json_of(
+        capsys, "data", "partition", "csbm", "-k", "3", "--set", "dataset.nodes=60", "--partition", "uniform"
+    )
+    assert len(partition["clients"]) == 3 and sum(sum(client["labels"]) for client in partition["clients"]) == 60
 
 
 def test_reproduce(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert "fedomd-table4" in {each["table"] for each in told(capsys, "reproduce")}
-    asked = ("reproduce", "fedomd-table4", "--only", "cora", "--dry-run", "--results", str(tmp_path))
-    assert told(capsys, *asked)["counts"]["todo"] > 10
+    assert "fedomd-table4" in {each["table"] for each in json_of(capsys, "reproduce")}
+    arguments = ("reproduce", "fedomd-table4", "--only", "cora", "--dry-run", "--results", str(tmp_path))
+    assert json_of(capsys, *arguments)["counts"]["todo"] > 10
 
 
 @pytest.mark.usefixtures("in_process")
 def test_validate(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    asked = ["run", "--quick", "-m", "local", "-d", "csbm", "--seeds", "1", "-j", "1", "--set", "training.rounds=1"]
-    assert main([*asked, "--results", str(tmp_path)]) == 0
-    row = tmp_path / "custom" / "local.csv"
-    row.write_text(row.read_text() + "x,y\n")
+    arguments = ["run", "--quick", "-m", "local", "-d", "csbm", "--seeds", "1", "-j", "1", "--set", "training.rounds=1"]
+    assert main([*arguments, "--results", str(tmp_path)]) == 0
+    file = tmp_path / "custom" / "local.csv"
+    file.write_text(file.read_text() + "x,y\n")
     capsys.readouterr()
-    (found,) = told(capsys, "validate", str(tmp_path), code=1)
-    assert not found["valid"] and found["rows"] == 1 and any("local.csv:3" in error for error in found["errors"])
+    (report,) = json_of(capsys, "validate", str(tmp_path), code=1)
+    assert not report["valid"] and report["rows"] == 1 and any("local.csv:3" in error for error in report["errors"])
     assert main(["validate", str(tmp_path)]) == 1
     lines = capsys.readouterr().out
-    assert all(error in lines for error in found["errors"])  # the same problems as in words
+    assert all(error in lines for error in report["errors"])  # the same problems as without --json
 
 
-def test_every_command_has_it() -> None:
+def test_every_command_has_the_option_json() -> None:
     top: Any = typer.main.get_command(app)
-    commands = [each for own in top.commands.values() for each in getattr(own, "commands", {"": own}).values()]
+    commands = [
+        each for command in top.commands.values() for each in getattr(command, "commands", {"": command}).values()
+    ]
     assert len(commands) > 25
-    assert [own.name for own in commands if "--json" not in {text for each in own.params for text in each.opts}] == []
+    assert [
+        command.name for command in commands if "--json" not in {text for each in command.params for text in each.opts}
+    ] == []
 
 
-def test_all_but_the_document_is_on_the_error_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_text_is_on_the_error_output(capsys: pytest.CaptureFixture[str]) -> None:
     def ends_early() -> None:
-        with answer(True) as said:
+        with answer(True) as document:
             typer.echo("one")
             plain_console().print("two")
-            said |= {"mean": float("nan"), "where": Path("a"), "of": [1, 2]}
+            document |= {"mean": float("nan"), "where": Path("a"), "of": [1, 2]}
             raise typer.Exit(1)
 
     with pytest.raises(typer.Exit):
@@ -87,16 +93,29 @@ def test_all_but_the_document_is_on_the_error_output(capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("kind", ["method", "partition", "split", "backbone"])
 def test_new(kind: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    found = told(capsys, "new", kind, f"my-{kind}", "--into", str(tmp_path))
-    assert Path(found["file"]).read_text() and any(step.startswith("fglbench check") for step in found["next"])
+    document = json_of(capsys, "new", kind, f"my-{kind}", "--into", str(tmp_path))
+    assert Path(document["file"]).read_text() and any(step.startswith("fglbench check") for step in document["next"])
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory, in_process: None) -> Path:
-    """Four rows of the suite `quick`, one seed each of two methods on two datasets."""
+    """Four rows of the suite `quick`: two methods, one dataset, two seeds."""
     folder = tmp_path_factory.mktemp("rows")
-    asked = ["run", "--quick", "-m", "local,fedavg", "-d", "csbm", "--seeds", "2", "-j", "1", "--results", str(folder)]
-    assert main(asked) == 0
+    arguments = [
+        "run",
+        "--quick",
+        "-m",
+        "local,fedavg",
+        "-d",
+        "csbm",
+        "--seeds",
+        "2",
+        "-j",
+        "1",
+        "--results",
+        str(folder),
+    ]
+    assert main(arguments) == 0
     return folder
 
 
@@ -106,31 +125,33 @@ def test_rows_to_files(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     where = "--results", str(rows)
-    written = told(capsys, "export", "rows.csv", *where)
+    written = json_of(capsys, "export", "rows.csv", *where)
     assert written["rows"] == 4 and Path(written["file"]).is_file()
     about = ["--paper", "unpublished", "--code", "https://example.org/x", "--licence", "MIT", "--hardware", "2 cores"]
     monkeypatch.setattr("fglbench.benchmark.cli.submit.default_base", lambda: None)
-    packed = told(capsys, "submit", "fedavg", *where, *about, "--contact", "a@example.org", code=1)
-    assert packed["rows"] == 2 and not packed["valid"] and packed["errors"]  # tests run from a dirty checkout
-    (put,) = told(capsys, "pack", *where)
-    assert (put["rows"], put["left"]) == (4, 0)
-    made = told(capsys, "report", *where, "--no-figures")
-    shown = {line["csbm"] for line in made["tables"][0]}
-    assert shown == {"fedavg", "local"} and Path(made["page"]).is_file() and made["renewed"]
-    assert told(capsys, "report", "--check", *where, "--no-figures") == {"stale": [], "total": made["total"]}
-    again = told(capsys, "verify", str(rows), "-m", "local", "--sample", "1", "--no-contract", "-j", "1")
-    assert [each["problems"] for each in again["rows"]] == [[], []] and again["rows"][0]["ours"] > 0.5
+    submission = json_of(capsys, "submit", "fedavg", *where, *about, "--contact", "a@example.org", code=1)
+    assert (
+        submission["rows"] == 2 and not submission["valid"] and submission["errors"]
+    )  # tests run from a dirty checkout
+    (pack,) = json_of(capsys, "pack", *where)
+    assert (pack["rows"], pack["left"]) == (4, 0)
+    report = json_of(capsys, "report", *where, "--no-figures")
+    shown = {line["csbm"] for line in report["tables"][0]}
+    assert shown == {"fedavg", "local"} and Path(report["page"]).is_file() and report["renewed"]
+    assert json_of(capsys, "report", "--check", *where, "--no-figures") == {"stale": [], "total": report["total"]}
+    verification = json_of(capsys, "verify", str(rows), "-m", "local", "--sample", "1", "--no-contract", "-j", "1")
+    assert [each["problems"] for each in verification["rows"]] == [[], []] and verification["rows"][0]["ours"] > 0.5
 
 
 @pytest.mark.usefixtures("in_process")
 def test_tune(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    asked = ["tune", "-s", "quick", "-m", "local", "-d", "csbm", "--trials", "2", "--rounds", "3", "-j", "1"]
-    asked += ["--results", str(tmp_path), "--out", str(tmp_path / "chosen.yaml")]
-    (plan,) = told(capsys, *asked, "--dry-run")["studies"]
+    arguments = ["tune", "-s", "quick", "-m", "local", "-d", "csbm", "--trials", "2", "--rounds", "3", "-j", "1"]
+    arguments += ["--results", str(tmp_path), "--out", str(tmp_path / "chosen.yaml")]
+    (plan,) = json_of(capsys, *arguments, "--dry-run")["studies"]
     assert (plan["runs"], plan["trials_per_rung"], plan["rounds_per_rung"]) == (4, [2, 2], [1, 3])
-    found = told(capsys, *asked)
-    assert len(found["chosen"]) == 1 and 0 < found["chosen"][0]["val"] <= 1
-    assert Path(told(capsys, *asked, "--report")["page"]).is_file()
+    document = json_of(capsys, *arguments)
+    assert len(document["chosen"]) == 1 and 0 < document["chosen"][0]["val"] <= 1
+    assert Path(json_of(capsys, *arguments, "--report")["page"]).is_file()
 
 
 def test_data_describe_and_fetch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -139,17 +160,17 @@ def test_data_describe_and_fetch(capsys: pytest.CaptureFixture[str], tmp_path: P
         "description: one cell\ntraining: {rounds: 3}\ncross: {datasets: csbm, partitions: louvain, clients: 3, "
         "methods: local, splits: ratio, backbones: gcn, seeds: 1}\n"
     )
-    (found,) = told(capsys, "data", "describe", "-s", str(suite))
-    assert found["dataset"] == "csbm" and 0 <= found["homophily"] <= 1
-    (own,) = told(capsys, "data", "fetch", "csbm")
-    assert own["nodes"] > 0 and own["checked"] == "generated, nothing to check"
+    (description,) = json_of(capsys, "data", "describe", "-s", str(suite))
+    assert description["dataset"] == "csbm" and 0 <= description["homophily"] <= 1
+    (dataset,) = json_of(capsys, "data", "fetch", "csbm")
+    assert dataset["nodes"] > 0 and dataset["checked"] == "generated, nothing to check"
 
 
 def test_profile(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fglbench.benchmark.cli.machine._apart", lambda function, *arguments: function(*arguments))
-    found = told(capsys, "profile", "--case", "csbm:3", "--rounds", "2", "--threads", "1")
-    (line,) = found["tables"]["A round"]
-    assert found["rounds"] == 2 and line["clients"] == 3 and float(line["round, ms"].split()[0]) > 0
+    document = json_of(capsys, "profile", "--case", "csbm:3", "--rounds", "2", "--threads", "1")
+    (line,) = document["tables"]["A round"]
+    assert document["rounds"] == 2 and line["clients"] == 3 and float(line["round, ms"].split()[0]) > 0
 
 
 @pytest.mark.parametrize(("suite", "warned"), [("node", True), ("leaderboard", False)])
@@ -157,9 +178,9 @@ def test_an_untuned_method_is_warned_about_on_a_board_of_tuned_ones(suite: str, 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         select(Request(suites=(suite,), methods=("fedper",), datasets=("cora",)))
-    found = [str(each.message) for each in caught if "runs untuned" in str(each.message)]
-    assert bool(found) == warned
-    assert all("suite 'node': fedper runs untuned" in line and "compete FILE" in line for line in found)
+    messages = [str(each.message) for each in caught if "runs untuned" in str(each.message)]
+    assert bool(messages) == warned
+    assert all("suite 'node': fedper runs untuned" in line and "compete FILE" in line for line in messages)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         select(Request(suites=("node",), methods=("fedavg", "local", "majority"), datasets=("cora",)))
@@ -185,5 +206,5 @@ def board_of(rows: Any) -> Board:
     from fglbench.benchmark.store.schema import Row
     from fglbench.report.loading import frame
 
-    given = [{name: value for name, value in own.items() if value == value} for own in rows.to_dict("records")]
-    return Board.build("node", frame(Row.model_validate(own) for own in given))
+    values = [{name: value for name, value in row.items() if value == value} for row in rows.to_dict("records")]
+    return Board.build("node", frame(Row.model_validate(row) for row in values))

@@ -1,7 +1,6 @@
-"""Writers that are killed at any moment, several at a time: no row that was acknowledged is lost, none is stored twice.
+"""Writers that are killed at any moment, several at a time: no acknowledged row is lost, none is stored twice.
 
-Two of three append rows with their curves; the third moves curves into files of columns.
-"""
+Two of three append rows with their curves; the third moves curves into files of columns."""
 
 from __future__ import annotations
 
@@ -90,7 +89,7 @@ def test_a_kill_storm_loses_no_row_and_leaves_nothing_behind(tmp_path: Path, kil
     assert list(root.rglob("*.parquet"))
     assert len(acknowledged) > kills and set(acknowledged) <= keys.keys()
     assert set(keys.values()) == {1}
-    assert len(keys) - len(acknowledged) <= kills + 2  # at most one a writer, killed before it could say so
+    assert len(keys) - len(acknowledged) <= kills + 2  # at most one per writer, killed before the acknowledgement
     assert all(store.history("s", key) for key in keys)
     assert not list(root.rglob(".*.tmp")) and not list((root / ".logs").iterdir())
     findings = Findings()

@@ -1,4 +1,4 @@
-"""`fglbench new method` writes a file that `fglbench check` passes; `check` says what is wrong with others."""
+"""`fglbench new method` writes a file that passes `fglbench check`; `check` names the problems of others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -26,18 +25,7 @@ from fglbench.registry import UserError
 from ..sampled import sampled_trials
 
 
-@pytest.fixture
-def forget() -> Iterator[None]:
-    """Methods that a test registers are gone after it."""
-    known, modules = dict(METHODS._classes), set(sys.modules)
-    yield
-    METHODS._classes = known
-    for name in set(sys.modules) - modules:
-        if name.startswith("fglbench_plugin_"):
-            del sys.modules[name]
-
-
-@pytest.mark.usefixtures("forget")
+@pytest.mark.usefixtures("registries")
 def test_the_torch_template_passes_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load_plugins([str(new_and_check.create("method", "my-torch", tmp_path, torch=True))])
     method = METHODS.build("my-torch")
@@ -46,13 +34,12 @@ def test_the_torch_template_passes_the_contract(tmp_path: Path, monkeypatch: pyt
     assert method_checks.check(method) == {}
 
 
-@pytest.mark.usefixtures("forget")
-def test_the_template_passes_the_contract_as_it_is(
+@pytest.mark.usefixtures("registries")
+def test_the_unchanged_template_passes_the_contract(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["new", "method", "my-method"]) == 0
-    # what it prints is tried as it is printed
     step = next(line for line in capsys.readouterr().out.splitlines() if "fglbench check" in line)
     assert main([*step.split("fglbench ")[1].split(), "--no-real"]) == 0
     lines, count = capsys.readouterr().out.splitlines(), len(method_checks.CHECKS)
@@ -62,15 +49,13 @@ def test_the_template_passes_the_contract_as_it_is(
     assert len(lines) == count + 1
 
 
-def test_check_runs_on_a_real_dataset_and_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Where it is at hand; the dataset of this test is a stand-in, and a stranger to all generated ones."""
-    stand_in, asked = trials()[2], []
+def test_check_also_runs_on_a_real_dataset(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """If it is available; here it is a stand-in."""
+    stand_in, fetches = trials()[2], []
 
     def real(*, near: bool) -> Trial:
-        asked.append(near)
-        if near and len(asked) > 1:
+        fetches.append(near)
+        if near and len(fetches) > 1:
             raise UserError("no source has it")
         return stand_in
 
@@ -86,11 +71,11 @@ def test_check_runs_on_a_real_dataset_and_says_so(
     assert "skipped: it is not at hand: --real fetches it\nfedavg passes" in capsys.readouterr().out
     assert main(["check", "fedavg", "--real"]) == 0
     assert main(["check", "fedavg", "--no-real"]) == 0
-    assert asked == [True, True, False]
+    assert fetches == [True, True, False]
 
 
 @pytest.mark.parametrize("torch", [False, True])
-def test_the_template_is_well_kept(tmp_path: Path, torch: bool) -> None:
+def test_the_template_is_formatted(tmp_path: Path, torch: bool) -> None:
     path = new_and_check.create("method", "fed-much-longer-name+", tmp_path, torch=torch)
     assert path.name == "fed_much_longer_name_plus.py"
     assert f"class FedMuchLongerNamePlus({'TorchMethod' if torch else 'FedAvg'})" in path.read_text()
@@ -100,7 +85,7 @@ def test_the_template_is_well_kept(tmp_path: Path, torch: bool) -> None:
         assert done.returncode == 0, done.stdout
 
 
-def test_in_the_package_it_imports_relatively_and_asks_for_no_other_edit(
+def test_the_template_in_the_package_has_relative_imports_and_needs_no_other_edit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(new_and_check, "METHODS_FOLDER", tmp_path)
@@ -108,13 +93,13 @@ def test_in_the_package_it_imports_relatively_and_asks_for_no_other_edit(
     text = (tmp_path / "my_method.py").read_text()
     assert "from ..benchmark.engine import METHODS, ClientBatch, Params, Server\n" in text
     assert "fglbench." not in text.split("class ")[0].split('"""')[2]
-    said = capsys.readouterr().out
-    assert "__init__" not in said
-    assert "\n  2. fglbench check my-method\n" in said
+    output = capsys.readouterr().out
+    assert "__init__" not in output
+    assert "\n  2. fglbench check my-method\n" in output
 
 
-def test_what_lies_in_the_folder_of_methods_is_found(tmp_path: Path) -> None:
-    """In a copy of the package: a file and a folder that nothing names."""
+def test_every_file_in_the_folder_of_methods_is_registered(tmp_path: Path) -> None:
+    """In a copy of the package: a file and a folder that no import names."""
     root = Path(__file__).resolve().parents[2]
     package = tmp_path / "fglbench"
     package.mkdir()
@@ -143,16 +128,16 @@ from fglbench.benchmark.engine.method import Phase, Step
 from fglbench.methods.fedavg import FedAvg"""
 
 
-@pytest.mark.usefixtures("forget")
-def test_a_method_with_the_imports_of_old_is_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("registries")
+def test_a_method_with_old_imports_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(new_and_check, "IMPORTS", OLD_IMPORTS)
     load_plugins([str(new_and_check.create("method", "old-imports", tmp_path))])
     assert issubclass(METHODS.cls("old-imports"), FedAvg)
 
 
-@pytest.mark.usefixtures("forget")
+@pytest.mark.usefixtures("registries")
 def test_switched_off_the_template_is_fedavg(tmp_path: Path) -> None:
-    """The template's own claim, checked where its text promises it."""
+    """As the text of the template claims."""
     import torch
 
     from fglbench.benchmark.contract.recording import record
@@ -169,7 +154,7 @@ def test_switched_off_the_template_is_fedavg(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["Mine"], "'Mine' is no name for a method: lower-case letters, digits and '-', as in my-method"),
         (["../evil"], "'../evil' is no name for a method"),
@@ -183,13 +168,17 @@ def test_switched_off_the_template_is_fedavg(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_with_new_are_one_line(
-    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.py").write_text("mine")
     assert main(["new", "method", *arguments]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"fglbench: {said}")
+    assert error.startswith(f"fglbench: {message}")
     assert error.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["there.py"]
     assert (tmp_path / "there.py").read_text() == "mine"
@@ -217,11 +206,11 @@ class Nowhere(FedAvg):
         return "needs a moon"
 
 
-def test_results_say_ok_failed_and_skipped_with_the_reason() -> None:
-    found = list(method_checks.results(Deaf(), ["counts_its_steps", "stays_local"]))
-    assert found[0] == ("counts_its_steps", "ok", "")
-    assert found[1][:2] == ("stays_local", "failed")
-    assert found[1][2].endswith("client 0's data changes nothing, not even its uploads")
+def test_results_are_ok_failed_or_skipped_with_a_reason() -> None:
+    results = list(method_checks.results(Deaf(), ["counts_its_steps", "stays_local"]))
+    assert results[0] == ("counts_its_steps", "ok", "")
+    assert results[1][:2] == ("stays_local", "failed")
+    assert results[1][2].endswith("client 0's data changes nothing, not even its uploads")
     ((_, verdict, reason),) = method_checks.results(Wrecked(), ["repeats_itself"])
     assert verdict == "failed"
     assert reason.startswith("ZeroDivisionError: division by zero (test_new_and_check.py:")
@@ -258,7 +247,7 @@ def test_a_sound_dataset_passes_and_each_breach_is_found() -> None:
     assert verdicts == {"loads": "ok"}
 
     def broken(check: str, **changes: object) -> str:
-        """What is said of a dataset that loads other data than csbm does."""
+        """The reason of a failed check for a dataset with changed data."""
 
         class Broken(CSBM):
             """Docstring."""
@@ -270,9 +259,9 @@ def test_a_sound_dataset_passes_and_each_breach_is_found() -> None:
 
                 return replace(super().load(), **changes)
 
-        found = {name: (verdict, reason) for name, verdict, reason in part_checks.results("dataset", Broken(**small))}
-        assert found[check][0] == "failed"
-        return found[check][1]
+        outcome = {name: (verdict, reason) for name, verdict, reason in part_checks.results("dataset", Broken(**small))}
+        assert outcome[check][0] == "failed"
+        return outcome[check][1]
 
     loop = dgl.graph(([0, 0, 1], [0, 1, 0]), num_nodes=40)
     assert "self-loop" in broken("loads", graph=loop)
@@ -301,13 +290,13 @@ class Leaves(FedAvg):
 """
 
 
-def test_a_plug_in_is_checked_in_another_process_and_must_not_end_it(
+def test_a_plug_in_is_checked_in_another_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("judged.py").write_text(JUDGED)
     assert main(["check", "leaves", "--plugin", "judged.py", "--no-real"]) == 2
-    said = capsys.readouterr()
-    assert "the process that imports the plug-ins ended with exit code 0" in said.err and "passes" not in said.out
+    output = capsys.readouterr()
+    assert "the process that imports the plug-ins ended with exit code 0" in output.err and "passes" not in output.out
     assert str(os.getpid()) not in Path("imported").read_text().split()
     assert "leaves" not in METHODS.names()

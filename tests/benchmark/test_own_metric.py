@@ -1,10 +1,9 @@
-"""A user's own graph with a metric of its own: tuned on its sites, run at what was chosen, a table per site."""
+"""A user's graph with another metric: tuning on its sites, a run with the chosen settings, a table per site."""
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,36 +15,6 @@ import fglbench
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.engine.target import Target
 from fglbench.registry import UserError
-
-
-@pytest.fixture
-def clinics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Three sites of a made graph, 120 nodes, three classes of unlike size; a split of the user's own."""
-    monkeypatch.setenv("FGLBENCH_OWN", "")
-    monkeypatch.setattr("fglbench.datasets.own_data._folders", {})
-    monkeypatch.chdir(tmp_path)
-    write_clinics(tmp_path / "clinics")
-    return tmp_path / "clinics"
-
-
-def write_clinics(folder: Path) -> None:
-    draw = np.random.default_rng(0)
-    label = np.array([0] * 70 + [1] * 35 + [2] * 15)
-    feat = draw.normal(size=(120, 5)) + 1.5 * np.eye(3, 5)[label]
-    site, part = draw.permutation(120) % 3, draw.choice(["train", "val", "test"], 120, p=[0.3, 0.3, 0.4])
-    folder.mkdir()
-    with (folder / "nodes.csv").open("w", newline="") as stream:
-        lines = csv.writer(stream)
-        lines.writerow(["node", "label", "client", "split", *"abcde"])
-        for k in range(120):
-            words = ["healthy", "mild", "severe"][label[k]], ["north", "south", "west"][site[k]], part[k]
-            lines.writerow([f"n{k}", *words, *feat[k].round(3)])
-    with (folder / "edges.csv").open("w", newline="") as stream:
-        lines = csv.writer(stream)
-        lines.writerow(["source", "target"])
-        for a in range(120):
-            same = np.flatnonzero((label == label[a]) & (site == site[a]))
-            lines.writerows([f"n{a}", f"n{b}"] for b in draw.choice(same, 2) if a != b)
 
 
 def read(path: str) -> list[dict[str, str]]:
@@ -63,7 +32,7 @@ def figures(seed: int, classes: int) -> tuple[Target, torch.Tensor, torch.Tensor
 
 
 def by_hand(truth: np.ndarray, chance: np.ndarray) -> float:
-    """Average precision as it is defined: precision at each positive, down the list, weighted by the gain in recall."""
+    """Average precision by definition: precision at each positive in the ranking, weighted by the gain in recall."""
     order = np.argsort(-chance, kind="stable")
     hits = truth[order].astype(float)
     precision = np.cumsum(hits) / np.arange(1, len(hits) + 1)
@@ -71,18 +40,18 @@ def by_hand(truth: np.ndarray, chance: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_average_precision_and_area_are_those_of_each_class_against_the_others(classes: int) -> None:
+def test_average_precision_and_area_are_one_against_rest(classes: int) -> None:
     target, logits, label, owner = figures(0, classes)
     precision = target.by_class(logits, "test", "average_precision")
     area = target.by_class(logits, "test", "roc_auc")
     chance = logits.double().softmax(1).numpy()
     for client in (0, 1):
-        mine = (owner == client).numpy()
-        truth, own = label.numpy()[mine], chance[mine]
+        rows = (owner == client).numpy()
+        truth, chances = label.numpy()[rows], chance[rows]
         wanted = [1] if classes == 2 else range(3)
-        assert float(precision[client]) == pytest.approx(np.mean([by_hand(truth == c, own[:, c]) for c in wanted]))
+        assert float(precision[client]) == pytest.approx(np.mean([by_hand(truth == c, chances[:, c]) for c in wanted]))
         pairs = [
-            np.mean([a > b for a in own[truth == c, c] for b in own[truth != c, c]]) for c in wanted
+            np.mean([a > b for a in chances[truth == c, c] for b in chances[truth != c, c]]) for c in wanted
         ]  # no ties among random numbers
         assert float(area[client]) == pytest.approx(np.mean(pairs))
     assert math.isnan(precision[2]) and math.isnan(area[2]) and math.isnan(precision[3])
@@ -90,10 +59,10 @@ def test_average_precision_and_area_are_those_of_each_class_against_the_others(c
 
 def test_macro_f1_of_each_client_has_the_mean_of_the_column() -> None:
     target, logits, label, owner = figures(1, 3)
-    found = target.macro_f1_each(logits.argmax(1), "test")
-    own = [f1_score(label[owner == k], logits.argmax(1)[owner == k], average="macro") for k in range(3)]
-    assert found[:3].tolist() == pytest.approx(own) and math.isnan(found[3])
-    assert target.macro_f1(logits.argmax(1), "test") == pytest.approx(np.mean(own))
+    scores = target.macro_f1_each(logits.argmax(1), "test")
+    expected = [f1_score(label[owner == k], logits.argmax(1)[owner == k], average="macro") for k in range(3)]
+    assert scores[:3].tolist() == pytest.approx(expected) and math.isnan(scores[3])
+    assert target.macro_f1(logits.argmax(1), "test") == pytest.approx(np.mean(expected))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +79,7 @@ def test_a_metric_is_the_score_and_selects(clinics: Path, metric: str, column: s
         assert row["score"] == pytest.approx(row[column])
 
 
-def test_a_metric_needs_own_data_and_a_name_that_is_one(clinics: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_metric_needs_own_data_and_a_known_name(clinics: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UserError, match="--data FOLDER"):
         fglbench.run(datasets=["csbm"], metric="macro-f1")
     assert main(["run", "--data", "clinics", "--metric", "macro-f2", "-m", "fedavg"]) == 2
@@ -118,14 +87,14 @@ def test_a_metric_needs_own_data_and_a_name_that_is_one(clinics: Path, capsys: p
 
 
 @pytest.mark.usefixtures("in_process")
-def test_tuning_is_on_the_sites_and_what_it_says_next_runs(clinics: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = "tune --data clinics --metric macro-f1 -m fedavg,local --trials 2 --rounds 3 -j 1 --results runs"
-    assert main(asked.split()) == 0
-    said = capsys.readouterr().out
+def test_tuning_is_on_the_sites_and_its_next_command_runs(clinics: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = "tune --data clinics --metric macro-f1 -m fedavg,local --trials 2 --rounds 3 -j 1 --results runs"
+    assert main(command.split()) == 0
+    output = capsys.readouterr().out
     trials = read("runs/tuning/leaderboard/fedavg.csv")
     assert {(row["partition"], row["clients"], row["split"]) for row in trials} == {("own", "3", "fixed")}
     assert all('"metric":"macro-f1"' in row["dataset_params"] for row in trials)
-    following = said.strip().splitlines()[-1].partition("next: fglbench ")[2].split()
+    following = output.strip().splitlines()[-1].partition("next: fglbench ")[2].split()
     assert main([*following, "--seeds", "2", "--set", "training.rounds=3", "-j", "1"]) == 0
     rows = read("runs/custom/fedavg.csv")
     assert len(rows) == 2 and all("leaderboard/fedavg/own:clinics" in row["tuning"] for row in rows)

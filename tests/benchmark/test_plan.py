@@ -1,4 +1,4 @@
-"""What to run: every way of saying it against the plain filter of a suite's cells, the state of each, and dry runs."""
+"""Selection of cells: every option against the plain filter of a suite's cells, the state of each cell, dry runs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_rows_decide_the_state_of_a_cell(cells, store):
         (["all"], [0, 1, 2, 3, 4, 5, 6]),
     ],
 )
-def test_rerun_says_what_runs_again(cells, store, rerun, seeds):
+def test_rerun_selects_cells_to_repeat(cells, store, rerun, seeds):
     assert [item.cell.seed for item in make_plan(cells, store, rerun).todo] == seeds
 
 
@@ -78,7 +78,7 @@ def test_rows_of_another_suite_do_not_count(cells, store):
     assert states(make_plan(other, store)) == ["todo"] * 7
 
 
-def test_unknown_kinds_of_rows_are_answered(cells, store):
+def test_unknown_kinds_of_rows_are_refused(cells, store):
     with pytest.raises(UserError, match=r"unknown kind of row to rerun 'faild'; did you mean 'failed'\?"):
         make_plan(cells, store, ["faild"])
 
@@ -93,7 +93,7 @@ SUITES: dict[str, dict[str, Any]] = {
     "none": {}, "quick": {"quick": True}, "all": {"all_suites": True}, "one": {"suites": ("quick",)},
     "two": {"suites": ("quick", "overlap")},
 }  # fmt: skip
-pytestmark = pytest.mark.filterwarnings("ignore:(suite '|--set )")  # of cells that cannot run: tests of their own
+pytestmark = pytest.mark.filterwarnings("ignore:(suite '|--set )")  # about cells that cannot run: other tests
 MEANT = {"none": ["leaderboard"], "quick": ["quick"], "one": ["quick"], "two": ["quick", "overlap"]}
 
 
@@ -103,11 +103,11 @@ ALL_WITH = [((), ()), (("fedavg", "local"), ("cora",))]
 @pytest.mark.parametrize(
     ("suites", "methods", "datasets"),
     [
-        *(("all", *own) for own in ALL_WITH),
+        *(("all", *names) for names in ALL_WITH),
         *product((name for name in SUITES if name != "all"), [(), ("fedavg", "local")], [(), ("cora",)]),
     ],
 )
-def test_suites_methods_and_datasets_alone_and_together(
+def test_suites_methods_and_datasets_in_all_combinations(
     suites: str, methods: tuple[str, ...], datasets: tuple[str, ...]
 ) -> None:
     request = Request(**SUITES[suites], methods=methods, datasets=datasets)
@@ -119,16 +119,18 @@ def test_suites_methods_and_datasets_alone_and_together(
     cells = {suite.name: suite.cells() for suite in meant}
     wanted = {
         (name, cell.key)
-        for name, made in cells.items()
-        for cell in made
+        for name, suite_cells in cells.items()
+        for cell in suite_cells
         if (not methods or cell.method.name in methods) and (not datasets or cell.dataset.name in datasets)
     }
     selected = select(request)
-    found = [(name, cell.key) for name, cell in selected if (name, cell.key) in wanted]
-    assert found and sorted(found) == sorted(wanted)
-    have = {name: {(cell.method.name, cell.dataset.name) for cell in made} for name, made in cells.items()}
+    keys = [(name, cell.key) for name, cell in selected if (name, cell.key) in wanted]
+    assert keys and sorted(keys) == sorted(wanted)
+    have = {
+        name: {(cell.method.name, cell.dataset.name) for cell in suite_cells} for name, suite_cells in cells.items()
+    }
     for name, cell in selected:
-        if (name, cell.key) not in wanted:  # what a suite lacks joins it, and nothing else does
+        if (name, cell.key) not in wanted:  # only combinations that a suite lacks are added
             assert any((cell.method.name, cell.dataset.name) not in pairs for pairs in have.values())
             assert cell.method.name in (methods or (cell.method.name,))
 
@@ -140,17 +142,19 @@ def test_suites_methods_and_datasets_alone_and_together(
         {"seeds": (0,)}, {"settings": ("training.lr=0.1",)}, {},
     ],
 )  # fmt: skip
-def test_what_narrows_says_nothing_by_itself(only: dict[str, Any]) -> None:
+def test_a_narrowing_option_alone_is_refused(only: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="say what to run"):
         select(Request(**only))
     assert select(Request(quick=True, **only))
 
 
-@pytest.mark.parametrize(("axis", "value", "own"), [("clients", 10, "clients"), ("partitions", "louvain", "partition")])
-def test_a_narrowing_option_keeps_the_suites_own_cells(axis: str, value: Any, own: str) -> None:
-    found = select(Request(quick=True, **{axis: (value,)}))
-    assert {name for name, _ in found} == {"quick"}
-    assert {getattr(getattr(cell, own), "name", getattr(cell, own)) for _, cell in found} == {value}
+@pytest.mark.parametrize(
+    ("axis", "value", "attribute"), [("clients", 10, "clients"), ("partitions", "louvain", "partition")]
+)
+def test_a_narrowing_option_keeps_cells_of_the_suite(axis: str, value: Any, attribute: str) -> None:
+    selected = select(Request(quick=True, **{axis: (value,)}))
+    assert {name for name, _ in selected} == {"quick"}
+    assert {getattr(getattr(cell, attribute), "name", getattr(cell, attribute)) for _, cell in selected} == {value}
 
 
 MANY = {"suites": ("node", "overlap-3")}
@@ -168,29 +172,29 @@ UNKNOWN: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-DRAWN = random.Random(0).sample(suite_names(), 6)  # of all others test_catalogue.py compares the file
+DRAWN = random.Random(0).sample(suite_names(), 6)  # others: test_catalogue.py compares the file
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_the_listed_cells_of_a_suite_are_those_of_the_classes(name: str) -> None:
+def test_the_listed_cells_of_a_suite_equal_those_of_the_classes(name: str) -> None:
     listed = select_listed(Request(suites=(name,)))
     cells = load_suite(name).cells()
-    found = [(cell.key, str(cell), json.dumps(cell.ends)) for _, cell in listed[0]] if listed else []
-    assert sorted(found) == sorted((cell.key, str(cell), json.dumps(cell.ends)) for cell in cells)
+    listed_cells = [(cell.key, str(cell), json.dumps(cell.ends)) for _, cell in listed[0]] if listed else []
+    assert sorted(listed_cells) == sorted((cell.key, str(cell), json.dumps(cell.ends)) for cell in cells)
 
 
-@pytest.mark.parametrize("asked", KNOWN)
-def test_what_is_asked_of_the_packages_suites_is_known_without_classes(asked: dict[str, Any]) -> None:
-    request = Request(**asked)
-    cells, told = parted(request)
+@pytest.mark.parametrize("options", KNOWN)
+def test_requests_of_suites_of_the_package_need_no_classes(options: dict[str, Any]) -> None:
+    request = Request(**options)
+    cells, messages = parted(request)
     listed = select_listed(request)
-    assert listed is not None and listed[1] == told
+    assert listed is not None and listed[1] == messages
     assert sorted((suite, cell.key) for suite, cell in listed[0]) == sorted((suite, cell.key) for suite, cell in cells)
 
 
-@pytest.mark.parametrize("asked", UNKNOWN)
-def test_what_the_catalogue_does_not_have_is_left_to_the_classes(asked: dict[str, Any]) -> None:
-    assert select_listed(Request(**asked)) is None
+@pytest.mark.parametrize("options", UNKNOWN)
+def test_requests_outside_of_the_catalogue_need_the_classes(options: dict[str, Any]) -> None:
+    assert select_listed(Request(**options)) is None
 
 
 @pytest.mark.filterwarnings("ignore:suite '")

@@ -1,5 +1,5 @@
-"""Plug-ins: files, and distributions that announce methods and datasets by entry points. The latter are real ones, a
-module beside its dist-info folder on the path, seen by a process of their own."""
+"""Plug-ins: files, and distributions that announce methods and datasets by entry points. The latter are real: a module
+next to its dist-info folder on the path of a new process."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class FedAvg(fedavg.Local):
 
 
 def distribution(
-    folder: Path, name: str, code: str, methods: dict[str, str] | None = None, **others: dict[str, str]
+    folder: Path, name: str, code: str, methods: dict[str, str] | None = None, **kinds_of_entries: dict[str, str]
 ) -> None:
-    """A module and its dist-info, as pip would leave them."""
+    """A module and its dist-info, as installed by pip."""
     module = name.replace("-", "_")
     folder.mkdir(exist_ok=True)
     (folder / f"{module}.py").write_text(code)
@@ -60,7 +60,7 @@ def distribution(
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     (info / "RECORD").write_text(f"{module}.py,,\n")
-    groups = {f"fglbench.{kinds}": each for kinds, each in {"methods": methods or {}, **others}.items()}
+    groups = {f"fglbench.{kinds}": each for kinds, each in {"methods": methods or {}, **kinds_of_entries}.items()}
     (info / "entry_points.txt").write_text(
         "".join(f"[{g}]\n" + "".join(f"{k} = {v}\n" for k, v in each.items()) for g, each in groups.items())
     )
@@ -68,7 +68,7 @@ def distribution(
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sound and broken plug-in packages side by side."""
+    """Valid and broken plug-in packages."""
     folder = tmp_path_factory.mktemp("site")
     distribution(folder, "good-pack", GOOD, {"good-avg": "good_pack:GoodAvg"})
     distribution(folder, "data-pack", DATA, datasets={"good-data": "data_pack"})
@@ -88,13 +88,13 @@ from fglbench.benchmark.submission import verify
 
 verify.in_child = lambda function, plugins, *arguments: function(*arguments)  # this process is one already
 
-found = []
+outputs = []
 for arguments in json.loads(sys.argv[1]):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(arguments)
-    found.append((code, out.getvalue(), err.getvalue()))
-print(json.dumps(found))
+    outputs.append((code, out.getvalue(), err.getvalue()))
+print(json.dumps(outputs))
 """
 
 
@@ -131,7 +131,7 @@ def test_installed_methods_and_datasets_are_listed_and_broken_ones_named(site: P
         "attribute 'absent'",
     ]
     assert (datasets[0], datasets[2]) == (0, "")
-    assert "(plug-in: data-pack)" in " ".join(datasets[1].split())  # however narrow its column is
+    assert "(plug-in: data-pack)" in " ".join(datasets[1].split())  # for any width of the column
     assert "FedAvg under another name" in shown[1]
     assert checked[0] == 0
     assert "good-data passes the contract" in checked[1]
@@ -143,19 +143,19 @@ BAD = {
 }
 
 
-def test_no_command_imports_a_package_that_it_does_not_need(site: Path) -> None:
+def test_commands_import_only_packages_that_they_need(site: Path) -> None:
     dry = ["run", "--quick", "-d", "cora", "--dry-run", "-m"]
     sound = [["list", "suites"], ["show", "fedavg"], [*dry, "fedavg"]]
-    found = fglbench(site, *sound, *([*dry, name] for name in BAD), ["show", "fedavg"])
-    for code, out, err in found[:3]:
+    outputs = fglbench(site, *sound, *([*dry, name] for name in BAD), ["show", "fedavg"])
+    for code, out, err in outputs[:3]:
         assert (code, err) == (0, "")
         assert "imported good" not in out
-    for (code, _, err), said in zip(found[3:-1], BAD.values(), strict=True):  # asked for: one line
+    for (code, _, err), message in zip(outputs[3:-1], BAD.values(), strict=True):
         assert code == 2
-        assert err.startswith(f"fglbench: {said}")
+        assert err.startswith(f"fglbench: {message}")
         assert err.count("\n") == 1
-    assert found[-1] == found[1]  # what is built in is what it was
-    assert "McMahan" in found[1][1]
+    assert outputs[-1] == outputs[1]  # built-in methods are unchanged
+    assert "McMahan" in outputs[1][1]
 
 
 def test_a_bad_plugin_file_is_one_line_and_built_in_methods_stay(tmp_path: Path) -> None:
@@ -174,10 +174,10 @@ def test_a_bad_plugin_file_is_one_line_and_built_in_methods_stay(tmp_path: Path)
     for path, (code, _) in zip(paths, codes.values(), strict=True):
         path.write_text(code)
     *bad, after = fglbench(tmp_path, *(["show", "fedavg", "--plugin", str(path)] for path in paths), ["show", "fedavg"])
-    for (code, _, err), path, (_, said) in zip(bad, paths, codes.values(), strict=True):
+    for (code, _, err), path, (_, message) in zip(bad, paths, codes.values(), strict=True):
         assert code == 2
         assert err.startswith(f"fglbench: plug-in '{path}'")
-        assert said in err
+        assert message in err
         assert err.count("\n") == 1
     assert "McMahan" in after[1]
 
@@ -208,6 +208,6 @@ def test_a_package_written_from_the_page_has_all_five_kinds(tmp_path: Path) -> N
     assert "(plug-in: coastal)" in " ".join(listed[1].split())
     assert ran[0] == 0, ran
     row = next(csv.DictReader((tmp_path / "results" / "custom" / "slow-avg.csv").open()))
-    found = {kinds: row[kinds.removesuffix("s")] for kinds in groups}
-    assert found == {kinds: next(iter(each)) for kinds, each in groups.items()}
+    parts = {kinds: row[kinds.removesuffix("s")] for kinds in groups}
+    assert parts == {kinds: next(iter(each)) for kinds, each in groups.items()}
     assert row["status"] == "ok"

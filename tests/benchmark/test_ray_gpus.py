@@ -1,4 +1,4 @@
-"""GPUs of a Ray cluster: as Ray counts them, for this machine need not have one. What computes is the CPU."""
+"""GPUs of a Ray cluster, as counted by Ray: the machine needs none, the CPU computes."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(seen: Path) -> Iterator[Any]:
-    """A node with four CPUs and two GPUs, or so it says."""
+    """A node that reports four CPUs and two GPUs."""
     utils = pytest.importorskip("ray.cluster_utils", reason="needs Ray: pip install fglbench[ray]")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SEEN_FOLDER", str(seen))
         patch.setenv("SEEN_BY", "2")
         node = {"num_cpus": 4, "num_gpus": 2, "object_store_memory": 80 * 2**20}
-        found = utils.Cluster(initialize_head=True, head_node_args=node)
-        yield found
-    found.shutdown()
+        nodes = utils.Cluster(initialize_head=True, head_node_args=node)
+        yield nodes
+    nodes.shutdown()
 
 
 @pytest.mark.parametrize(("device", "gpus", "workers"), [("cpu", False, 4), ("auto", True, 2), ("cuda", True, 2)])
@@ -61,7 +61,7 @@ def test_more_gpus_than_there_are_is_one_line(cluster: Any) -> None:
 
 
 def check_verdicts(results: Path, cluster: Any, environments: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows run again there carry a verdict that names the GPU, which this machine has not."""
+    """The verdicts of rows that are repeated on the cluster name the GPU."""
     monkeypatch.setattr("fglbench.benchmark.store.provenance.git_state", lambda: ("b" * 40, False))
     chosen = ["--backend", "ray", "--address", cluster.address, "--device", "cuda", "--plugin", IMAGINED]
     assert main(["verify", str(results), "--no-contract", "--record", str(results), "--by", "me", *chosen]) == 0
@@ -73,7 +73,7 @@ def check_verdicts(results: Path, cluster: Any, environments: set[str], monkeypa
 def test_cells_at_the_same_time_see_a_gpu_each(
     cluster: Any, seen: Path, suite: str, clean: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each worker sees one, which is its cuda:0, and no other cell that runs meanwhile sees the same."""
+    """Each worker sees one GPU, as cuda:0, and no other cell at the same time sees the same."""
     chosen = {"suites": [suite], "methods": ["t-sees"], "plugins": [IMAGINED], "results": tmp_path}
     frame = fglbench.run(**chosen, backend="ray", address=cluster.address, device="cuda")
     assert list(frame["status"]) == ["ok", "ok"], list(frame["error"])
@@ -82,7 +82,7 @@ def test_cells_at_the_same_time_see_a_gpu_each(
     assert set(frame["peak_device_memory_mb"]) == {1.0}
     environments = {row.environment for row in Store(tmp_path).rows()}
     about = [Store(tmp_path).environment(digest) for digest in environments]
-    assert [own["gpu"] for own in about] == ["imagined"]
+    assert [environment["gpu"] for environment in about] == ["imagined"]
     check_verdicts(clean(tmp_path), cluster, environments, monkeypatch)
     alone = fglbench.run(**{**chosen, "results": tmp_path / "alone", "methods": ["fedavg"]}, jobs=1)
     assert list(frame["score"]) == list(alone["score"])

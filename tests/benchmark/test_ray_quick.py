@@ -1,7 +1,6 @@
-"""The suite `quick` on two Ray nodes of this machine: the rows of processes, also when a node is lost, and the cost.
+"""The suite `quick` on two Ray nodes of this machine: equal rows, also if a node is lost, and the cost.
 
-`pytest -m slow -s tests/benchmark/test_ray_quick.py` shows what docs/scaling.md says of the cost.
-"""
+`pytest -m slow -s tests/benchmark/test_ray_quick.py` prints the numbers of docs/scaling.md."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ QUICK: dict[str, Any] = {"suites": ["quick"], "settings": ["training.rounds=3"]}
 
 
 class Clock(Observer):
-    """What cells take beyond the seconds that their rows tell: to reach a worker, to come back, to be stored."""
+    """The seconds of cells beyond those of their rows: to reach a worker, to return, to be stored."""
 
     def __init__(self) -> None:
         self.given, self.beyond = dict[str, float](), list[float]()
@@ -55,11 +54,11 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
 def test_the_same_rows_for_little_more(
     jobs: int, cluster: Any, expected: pd.DataFrame, figures: Callable[..., pd.DataFrame], tmp_path: Path
 ) -> None:
-    """To the last digit. What is printed are medians over cells, so that who fetches a dataset first does not count."""
+    """Prints medians over cells, so that fetching a dataset does not count."""
     for name, backend in (("processes", {}), ("ray", {"backend": "ray", "address": cluster.address})):
         clock, begun = Clock(), time.monotonic()
-        found = fglbench.run(**QUICK, results=tmp_path / name, jobs=jobs, observer=clock, **backend)
+        frame = fglbench.run(**QUICK, results=tmp_path / name, jobs=jobs, observer=clock, **backend)
         took, beyond = time.monotonic() - begun, statistics.median(clock.beyond)
-        assert list(found["status"]) == ["ok"] * 36
-        assert figures(found).equals(figures(expected))
+        assert list(frame["status"]) == ["ok"] * 36
+        assert figures(frame).equals(figures(expected))
         print(f"\n{name}, {jobs} at a time: {took:.1f} s, beyond its seconds a cell took {1000 * beyond:.0f} ms")

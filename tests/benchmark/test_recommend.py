@@ -1,10 +1,9 @@
-"""`fglbench recommend`: facts against counts by hand, the evidence, the budget, the answer, one run from end to end."""
+"""`fglbench recommend`: facts against counts, the evidence, the budget, the answer, one full run."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,6 @@ from fglbench.benchmark.suites.catalogue import catalogue
 from fglbench.benchmark.suites.published import published_tasks
 from fglbench.registry import UserError
 
-from .test_own_metric import write_clinics
-
 
 class Histories:
     """A store whose figures per client are given by key."""
@@ -38,8 +35,8 @@ class Histories:
 def rows_of(scores: dict[str, list[float]], traffic: dict[str, int]) -> tuple[pd.DataFrame, Any]:
     """Rows and side files of two sites: the first 2 points above the mean, the second 2 below; of `joint` turned."""
     lines, sites = [], {}
-    for method, own in scores.items():
-        for seed, score in enumerate(own):
+    for method, by_seed in scores.items():
+        for seed, score in enumerate(by_seed):
             key = f"{method}{seed}"
             turn = -0.02 if method == "fedavg" else 0.02
             sites[key] = [score + turn, score - turn]
@@ -55,37 +52,37 @@ SCORES = {"local": [0.80, 0.82, 0.81], "fedavg": [0.90, 0.91, 0.92], "fedprox": 
 TRAFFIC = {"local": 0, "fedavg": 20_000_000, "fedprox": 40_000_000}
 
 
-def test_the_answer_is_the_cheapest_of_the_best_and_says_who_gains_and_what_leaves() -> None:
-    found = results_of(*rows_of(SCORES, TRAFFIC))
-    best = chosen(found)
+def test_the_answer_is_the_cheapest_of_the_best_with_gains_and_uploads() -> None:
+    results = results_of(*rows_of(SCORES, TRAFFIC))
+    best = chosen(results)
     assert best.method == "fedavg"  # fedprox is 0.3 points better on validation and sends twice as much
     assert best.gain.mean == pytest.approx(0.1) and best.gain.low < 0.1 < best.gain.high
     assert best.megabytes == pytest.approx(2.0)  # 40 MB of two sites in ten rounds
     assert best.sites == pytest.approx([0.1 - 0.04, 0.1 + 0.04]) and (best.better, best.worse) == (2, 0)
-    said = "\n".join(answer_lines(found, "accuracy", ["north", "south"]))
+    text = "\n".join(answer_lines(results, "accuracy", ["north", "south"]))
     assert (
-        "Recommendation: fedavg" in said and "south (+14.0), north (+6.0)" in said and "Sites that lose: none" in said
+        "Recommendation: fedavg" in text and "south (+14.0), north (+6.0)" in text and "Sites that lose: none" in text
     )
-    assert "2 MB per site and round" in said and "weights of the model" in said
-    assert any(line.startswith("fedprox") and "2 / 0 of 2" in line for line in table_lines(found, "accuracy", 2))
+    assert "2 MB per site and round" in text and "weights of the model" in text
+    assert any(line.startswith("fedprox") and "2 / 0 of 2" in line for line in table_lines(results, "accuracy", 2))
 
 
-def test_training_locally_is_the_answer_where_joining_gains_nothing() -> None:
-    found = results_of(*rows_of(SCORES | {"fedavg": [0.80, 0.82, 0.814], "fedprox": [0.7, 0.7, 0.7]}, TRAFFIC))
-    assert chosen(found).method == "local"
-    said = "\n".join(answer_lines(found, "macro-f1", ["north", "south"]))
-    assert "train locally" in said and "Nothing leaves a site" in said
+def test_the_answer_is_local_training_if_federation_gains_nothing() -> None:
+    results = results_of(*rows_of(SCORES | {"fedavg": [0.80, 0.82, 0.814], "fedprox": [0.7, 0.7, 0.7]}, TRAFFIC))
+    assert chosen(results).method == "local"
+    text = "\n".join(answer_lines(results, "macro-f1", ["north", "south"]))
+    assert "train locally" in text and "Nothing leaves a site" in text
 
 
 def test_a_site_that_loses_is_named() -> None:
     rows, store = rows_of(SCORES, TRAFFIC)
     store.sites.update({f"fedavg{seed}": [0.7, 1.0] for seed in range(3)})
-    said = "\n".join(answer_lines(results_of(rows, store), "accuracy", ["north", "south"]))
-    assert "Sites that lose: north (-13.0)" in said
+    text = "\n".join(answer_lines(results_of(rows, store), "accuracy", ["north", "south"]))
+    assert "Sites that lose: north (-13.0)" in text
 
 
-def test_everything_that_a_method_sends_is_said_in_words() -> None:
-    sent = {kind for own in catalogue()["method"].values() for kind in own["uploads"].split(", ")} - {"nothing"}
+def test_every_upload_has_words() -> None:
+    sent = {kind for facts in catalogue()["method"].values() for kind in facts["uploads"].split(", ")} - {"nothing"}
     assert sent <= WORDS.keys()
 
 
@@ -93,25 +90,25 @@ def test_evidence_is_of_the_nearest_datasets_and_its_interval_is_students() -> N
     tasks = {str(task): task for task in published_tasks()}
     cora = tasks["cora (louvain, 10 clients)"]
     assert distance(cora.properties, cora.properties) == 0
-    found = evidence_for(cora.properties, "macro-f1")
-    assert found.tasks[0].dataset == "cora" and len({task.dataset for task in found.tasks}) == len(found.tasks)
-    gaps = [task.methods["fedavg"]["macro_f1"] - task.methods["local"]["macro_f1"] for task in found.tasks]
+    evidence = evidence_for(cora.properties, "macro-f1")
+    assert evidence.tasks[0].dataset == "cora" and len({task.dataset for task in evidence.tasks}) == len(evidence.tasks)
+    gaps = [task.methods["fedavg"]["macro_f1"] - task.methods["local"]["macro_f1"] for task in evidence.tasks]
     half = 2.776 * np.std(gaps, ddof=1) / math.sqrt(len(gaps))  # t of 4 degrees of freedom
-    assert found.gains["fedavg"].mean == pytest.approx(np.mean(gaps))
-    assert found.gains["fedavg"].high - found.gains["fedavg"].mean == pytest.approx(half, rel=1e-3)
+    assert evidence.gains["fedavg"].mean == pytest.approx(np.mean(gaps))
+    assert evidence.gains["fedavg"].high - evidence.gains["fedavg"].mean == pytest.approx(half, rel=1e-3)
     assert "cora" not in {task.dataset for task in evidence_for(cora.properties, "accuracy", without=["cora"]).tasks}
 
 
-def test_the_best_of_each_family_comes_first_and_none_is_left_out() -> None:
+def test_candidates_start_with_the_best_of_each_family() -> None:
     for task in published_tasks():
-        found = evidence_for(task.properties, "accuracy")
-        families = {name: catalogue()["method"][name]["family"] for name in found.gains}
-        order = found.candidates()
+        evidence = evidence_for(task.properties, "accuracy")
+        families = {name: catalogue()["method"][name]["family"] for name in evidence.gains}
+        order = evidence.candidates()
         first = order[: len(set(families.values()))]
-        assert sorted(order) == sorted(found.gains) and len({families[name] for name in first}) == len(first)
+        assert sorted(order) == sorted(evidence.gains) and len({families[name] for name in first}) == len(first)
         for name in first:  # the best of its family
-            rivals = [gain.mean for other, gain in found.gains.items() if families[other] == families[name]]
-            assert found.gains[name].mean == max(rivals)
+            rivals = [gain.mean for other, gain in evidence.gains.items() if families[other] == families[name]]
+            assert evidence.gains[name].mean == max(rivals)
 
 
 def test_the_plan_fits_and_grows_with_the_budget() -> None:
@@ -136,60 +133,63 @@ def test_budgets(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "ten", "-3m", "nanm"])
-def test_budgets_that_are_none(text: str) -> None:
+def test_invalid_budgets_are_refused(text: str) -> None:
     with pytest.raises(UserError, match="--budget"):
         seconds_of(text)
 
 
-def test_published_costs_know_fedavg_and_say_what_they_do_not_know() -> None:
+def test_published_costs_are_relative_and_none_if_unknown() -> None:
     costs = published_costs()
     assert costs.relative("fedavg", "fedavg") == 1 and (costs.relative("fedsage+", "fedavg") or 0) > 2
     assert costs.relative("no-such", "fedavg") is None
 
 
-@pytest.fixture
-def clinics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("FGLBENCH_OWN", "")
-    monkeypatch.setattr("fglbench.datasets.own_data._folders", {})
-    monkeypatch.chdir(tmp_path)
-    write_clinics(tmp_path / "clinics")
-    return tmp_path / "clinics"
-
-
 @pytest.mark.usefixtures("in_process")
-def test_one_command_from_data_to_answer_goes_on_where_it_stopped(
+def test_one_command_from_data_to_answer_resumes(
     clinics: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, steps in (("ROUNDS", (4,)), ("TRIALS", (2,)), ("SEEDS", (3,))):
         monkeypatch.setattr(session, name, steps)
-    asked = ["recommend", "--data", "clinics", "--metric", "macro-f1", "--budget", "20m", "-m", "fedprox", "-j", "1"]
-    assert main(asked) == 0
-    said = capsys.readouterr().out
-    assert "120 nodes" in said and "north 40, south 40, west 40" in said and "severe 12%" in said
-    assert "Leaderboard tasks most like yours" in said and "Recommendation: " in said
-    assert all(name in said for name in ("local", "fedavg", "fedprox", "better / worse than alone"))
+    arguments = [
+        "recommend",
+        "--data",
+        "clinics",
+        "--metric",
+        "macro-f1",
+        "--budget",
+        "20m",
+        "-m",
+        "fedprox",
+        "-j",
+        "1",
+    ]
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert "120 nodes" in text and "north 40, south 40, west 40" in text and "severe 12%" in text
+    assert "Leaderboard tasks most like yours" in text and "Recommendation: " in text
+    assert all(name in text for name in ("local", "fedavg", "fedprox", "better / worse than alone"))
     assert "Recommendation" in Path("runs/recommend-clinics/RECOMMENDATION.md").read_text()
     monkeypatch.setattr("fglbench.benchmark.recommend.session._cost", None)  # the plan is kept
-    assert main([*asked, "--json"]) == 0
+    assert main([*arguments, "--json"]) == 0
     again = capsys.readouterr()
-    found = json.loads(again.out)
-    assert {own["method"] for own in found["methods"]} == {"ditto", "fedavg", "fedprox", "local"}
-    assert found["plan"]["rounds"] == 4 and set(found["methods"][0]["sites"]) == {"north", "south", "west"}
+    document = json.loads(again.out)
+    assert {entry["method"] for entry in document["methods"]} == {"ditto", "fedavg", "fedprox", "local"}
+    assert document["plan"]["rounds"] == 4 and set(document["methods"][0]["sites"]) == {"north", "south", "west"}
     assert "[1/" not in again.err  # nothing ran again
     assert answer.ALONE == "local"
 
 
 def test_facts_are_counts_of_the_files(clinics: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recommend", "--data", "clinics", "--dry-run"]) == 0
-    said = capsys.readouterr().out
+    text = capsys.readouterr().out
     table = pd.read_csv(clinics / "nodes.csv")
     training = table[table["split"] == "train"]
-    assert f"training nodes per class and client: {len(training) / 9:.0f} on average" in said
+    assert f"training nodes per class and client: {len(training) / 9:.0f} on average" in text
     severe = training[training["label"] == "severe"].groupby("client").size().reindex(["north", "south", "west"])
-    assert f"{severe.fillna(0).mean():.0f} on average and {severe.fillna(0).min():.0f} at one client" in said
+    assert f"{severe.fillna(0).mean():.0f} on average and {severe.fillna(0).min():.0f} at one client" in text
     assert not Path("runs").exists()
 
 
-def test_it_asks_for_data(capsys: pytest.CaptureFixture[str]) -> None:
+def test_recommend_without_data_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recommend"]) == 2
     assert "--data FOLDER" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The papers' suites against the papers' figures, and the command that runs them."""
+"""The suites of papers against the published figures, and `fglbench reproduce`."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ def cells(name: str) -> list[Cell]:
 @cache
 def suite_rows(name: str) -> SuiteRows:
     """The suite's cells as if all had been run."""
-    made = [cell.row(name, status="ok", started="2026", environment="e").model_dump() for cell in cells(name)]
-    return SuiteRows(pd.DataFrame(made))
+    rows = [cell.row(name, status="ok", started="2026", environment="e").model_dump() for cell in cells(name)]
+    return SuiteRows(pd.DataFrame(rows))
 
 
 @cache
-def found(name: str, reading: str) -> dict[str, list[tuple[int, str]]]:
-    """(seed, key) of the suite's cells that each filter of a reading admits, for the figures and those beside them."""
+def seed_keys(name: str, reading: str) -> dict[str, list[tuple[int, str]]]:
+    """(seed, key) of the suite's cells that each filter of a reading selects."""
     paper, table = tables()[name]
-    (own,) = (each for each in paper.readings_of(table) if each.id == reading)
+    (chosen,) = (frame for frame in paper.readings_of(table) if frame.id == reading)
     words = [paper.where(table, part) for f in paper.rows(table, printed()) for part in paper.components(table, f)]
-    filters = {json.dumps(where): where for word in words for where in paper.cells(table, own, word)}
+    filters = {json.dumps(where): where for word in words for where in paper.cells(table, chosen, word)}
     rows = {text: suite_rows(name).select(where, ["seed", "key"]) for text, where in filters.items()}
-    return {text: list(zip(map(int, each["seed"]), each["key"], strict=True)) for text, each in rows.items()}
+    return {text: list(zip(map(int, frame["seed"]), frame["key"], strict=True)) for text, frame in rows.items()}
 
 
 @pytest.mark.parametrize("name", tables())
-def test_every_figure_has_its_cells_and_every_cell_its_figure(name):
+def test_every_figure_has_cells_and_every_cell_a_figure(name):
     paper, table = tables()[name]
     used: set[str] = set()
-    base, *others = paper.readings_of(table)
-    for reading in (base, *others):
+    base, *other_readings = paper.readings_of(table)
+    for reading in (base, *other_readings):
         counts = set()
-        for where, own in found(name, reading.id).items():
-            assert sorted(seed for seed, _ in own) == list(range(len(own))), (where, reading.id)  # one cell per seed
-            counts.add(len(own))
-            used |= {key for _, key in own}
+        for where, runs in seed_keys(name, reading.id).items():
+            assert sorted(seed for seed, _ in runs) == list(range(len(runs))), (where, reading.id)  # one cell per seed
+            counts.add(len(runs))
+            used |= {key for _, key in runs}
         assert min(counts if reading == base else counts - {0}, default=3) >= 3, reading.id
         for extra in table.extra:
             for where in paper.cells(table, reading, extra.where):
@@ -58,28 +58,28 @@ def test_every_figure_has_its_cells_and_every_cell_its_figure(name):
 
 
 def test_every_reading_has_cells_in_some_table():
-    """Of its own, unless it scores another round of the base's."""
+    """Cells that the base lacks, unless the reading scores another round of the base's runs."""
     for name, (paper, table) in tables().items():
-        base, *others = paper.readings_of(table)
-        alike = [other for other, (its, _) in tables().items() if its is paper]
-        for reading in others:
-            places = [name] if reading in table.readings else alike
-            known, mine = (
-                {key for place in places for own in found(place, each).values() for _, key in own}
+        base, *other_readings = paper.readings_of(table)
+        same_paper = [other for other, (its_paper, _) in tables().items() if its_paper is paper]
+        for reading in other_readings:
+            places = [name] if reading in table.readings else same_paper
+            base_keys, reading_keys = (
+                {key for place in places for pairs in seed_keys(place, each).values() for _, key in pairs}
                 for each in (base.id, reading.id)
             )
-            assert mine - known or reading.round != base.round, (paper.name, reading.id)
+            assert reading_keys - base_keys or reading.round != base.round, (paper.name, reading.id)
 
 
-def test_suites_of_papers_are_no_boards():
+def test_suites_of_papers_are_not_boards():
     assert set(tables()) <= set(suite_names())
     assert not {suite.name for suite in leaderboard_suites()} & set(tables())
     named = {name for name in suite_names() if name.split("-")[0] in {"fgssl", "fedgl", "fclg", "fedomd", "fedgkc"}}
     assert named == set(tables())
 
 
-def test_protocols_hold_in_the_cells():
-    """What the papers state, read off the cells and not off the suite files."""
+def test_cells_have_the_protocols_of_the_papers():
+    """The settings that the papers state, read from the cells."""
     for cell in cells("fgssl-table1"):
         training = cell.training
         assert (training.rounds, training.local_epochs, training.momentum, training.score_on) == (200, 4, 0.9, "global")
@@ -130,42 +130,42 @@ def test_protocols_hold_in_the_cells():
 )
 def test_a_mistake_is_one_line(capsys, tmp_path, arguments, line):
     assert main(["reproduce", *arguments, "--results", str(tmp_path)]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith(f"fglbench: {line}")
-    assert said.err.count("\n") == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith(f"fglbench: {line}")
+    assert output.err.count("\n") == 1
 
 
 def test_without_a_name_the_tables_are_listed(capsys):
     assert main(["reproduce"]) == 0
-    said = capsys.readouterr().out
-    assert {line.split()[0] for line in said.splitlines() if line[:1] not in ("", " ")} == {"table", *tables()}
+    output = capsys.readouterr().out
+    assert {line.split()[0] for line in output.splitlines() if line[:1] not in ("", " ")} == {"table", *tables()}
 
 
-def test_without_a_name_a_dry_run_tells_what_each_table_still_costs(capsys, tmp_path):
-    """One cell of FedAvg has run: its figure is there, and half an hour each is what others of FedAvg on Cora take.
-
-    One of these has run for another suite, and costs nothing.
-    """
-    own = [cell for cell in cells("fedgl-table2") if (cell.dataset.name, cell.method.name) == ("cora", "fedavg")]
-    done = next(cell for cell in own if cell.seed == 0)
+def test_a_dry_run_without_a_name_gives_the_cost_of_each_table(capsys, tmp_path):
+    """One cell of FedAvg is finished, another has a row in another suite; half an hour per further cell of FedAvg on
+    Cora."""
+    fedavg_cells = [
+        cell for cell in cells("fedgl-table2") if (cell.dataset.name, cell.method.name) == ("cora", "fedavg")
+    ]
+    done = next(cell for cell in fedavg_cells if cell.seed == 0)
     spent = {"started": "2026", "environment": "e", "rounds": done.training.rounds, "cpu_seconds": 1800.0}
     Store(tmp_path).append(done.row("fedgl-table2", status="ok", score=0.8, **spent))
-    there = next(cell for cell in own if cell.seed == 2)
-    Store(tmp_path).append(there.row("overlap", status="ok", score=0.8, **spent))
+    other = next(cell for cell in fedavg_cells if cell.seed == 2)
+    Store(tmp_path).append(other.row("overlap", status="ok", score=0.8, **spent))
     assert main(["reproduce", "--dry-run", "--seeds", "3", "--results", str(tmp_path)]) == 0
     lines = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()[1:-1]}
     assert set(lines) == set(tables())
-    asked = [cell for cell in cells("fedgl-table2") if cell.seed < 3]
-    known = [cell for cell in own if cell.seed == 1]
-    assert len(known) == 1  # the cell that the two rows can judge
-    assert lines["fedgl-table2"] == ["1", "20", "1", "0.5", str(len(asked) - 3)]
-    asked = [cell for cell in cells("fgssl-table3") if cell.seed < 3]
-    assert lines["fgssl-table3"] == ["0", "24", "0", "0.0", str(len(asked))]
+    selected = [cell for cell in cells("fedgl-table2") if cell.seed < 3]
+    known = [cell for cell in fedavg_cells if cell.seed == 1]
+    assert len(known) == 1  # the cell with an estimate from the two rows
+    assert lines["fedgl-table2"] == ["1", "20", "1", "0.5", str(len(selected) - 3)]
+    selected = [cell for cell in cells("fgssl-table3") if cell.seed < 3]
+    assert lines["fgssl-table3"] == ["0", "24", "0", "0.0", str(len(selected))]
 
 
 @pytest.mark.parametrize(
-    ("only", "found"),
+    ("only", "planned"),
     [
         ("cora,FedGL", ["cora random-overlap x6 gcn fedgl (7 settings)"]),
         ("Centralized,ACM", ["acm random-overlap x6 gcn global"]),
@@ -175,18 +175,18 @@ def test_without_a_name_a_dry_run_tells_what_each_table_still_costs(capsys, tmp_
         ),
     ],
 )
-def test_only_takes_our_names_and_the_papers(capsys, tmp_path, only, found):
+def test_only_accepts_our_names_and_those_of_the_paper(capsys, tmp_path, only, planned):
     assert (
         main(["reproduce", "fedgl-table2", "--only", only, "--seeds", "1", "--dry-run", "--results", str(tmp_path)])
         == 0
     )
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
-    assert lines == [f"  fedgl-table2: {cell}, seeds 0" for cell in found]
+    assert lines == [f"  fedgl-table2: {cell}, seeds 0" for cell in planned]
 
 
 def test_the_cells_of_some_readings(capsys, tmp_path):
     """Counted by hand: the columns of a dataset are three numbers of clients."""
-    others = ("fedproto", "fml", "fedkd", "fedtgp", "fedgkc")
+    methods = ("fedproto", "fml", "fedkd", "fedtgp", "fedgkc")
 
     def run(*arguments: str) -> list[str]:
         where = ["--only", "cora", "--seeds", "1", "--dry-run", "--results", str(tmp_path)]
@@ -195,30 +195,30 @@ def test_the_cells_of_some_readings(capsys, tmp_path):
 
     assert run()[0].startswith("42 runs")  # six methods and eight settings of readings
     assert run("--reading", "together")[0].startswith("18 runs")
-    assert run("--reading", "last-round") == run("--reading", "together")  # no run of its own
+    assert run("--reading", "last-round") == run("--reading", "together")  # no additional run
     lines = run("--reading", "all-nodes", "-k", "5")
     assert lines[0].startswith("6 runs")
-    assert {line.split()[5] for line in lines[1:]} == {f"{name}," for name in ("lg-fedavg", *others)}
+    assert {line.split()[5] for line in lines[1:]} == {f"{name}," for name in ("lg-fedavg", *methods)}
     assert run("--reading", "together,all-nodes")[0].startswith("24 runs")
-    assert run("--reading", "batch-norm") == run("--reading", "together")  # it leaves this graph alone
+    assert run("--reading", "batch-norm") == run("--reading", "together")  # it does not change this graph
 
 
-def test_a_reading_of_a_backbone_has_cells_of_its_own(capsys, tmp_path):
+def test_readings_of_a_backbone_have_separate_cells(capsys, tmp_path):
     where = ["--only", "photo", "-k", "5", "--seeds", "1", "--dry-run", "--results", str(tmp_path)]
-    found = []
+    counts = []
     for reading in ("together", "batch-norm"):
         assert main(["reproduce", "fedgkc-table2", *where, "--reading", reading]) == 0
-        found.append(capsys.readouterr().out.splitlines()[0].split(":")[0])
-    assert found == ["6 runs", "6 runs"]
+        counts.append(capsys.readouterr().out.splitlines()[0].split(":")[0])
+    assert counts == ["6 runs", "6 runs"]
     assert main(["reproduce", "fedgkc-table2", *where, "--reading", "together,batch-norm"]) == 0
     assert capsys.readouterr().out.startswith("12 runs")
 
 
-def test_finished_cells_of_other_suites_are_taken_over(capsys, tmp_path):
+def test_finished_cells_of_other_suites_are_reused(capsys, tmp_path):
     store = Store(tmp_path)
-    own = [cell for cell in cells("fedgl-table2") if cell.dataset.name == "cora" and cell.seed == 0]
-    fedavg = next(cell for cell in own if cell.method.name == "fedavg")
-    fedgl = next(cell for cell in own if cell.method.name == "fedgl")
+    cora_cells = [cell for cell in cells("fedgl-table2") if cell.dataset.name == "cora" and cell.seed == 0]
+    fedavg = next(cell for cell in cora_cells if cell.method.name == "fedavg")
+    fedgl = next(cell for cell in cora_cells if cell.method.name == "fedgl")
     done = fedavg.row("overlap", status="ok", score=0.8, started="2026", environment="e", notes="a note")
     failed = fedgl.row("overlap", status="failed", error="because", started="2026", environment="e")
     stale = done.model_copy(update={"suite": "other", "method_version": "0" * 12, "score": 0.1})

@@ -1,4 +1,4 @@
-"""Versions of methods and of the code: which rows are outdated, and which are not."""
+"""Versions of methods and of the code: which rows are outdated."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fglbench.benchmark.suites.select import Request, select
 from fglbench.methods import METHODS
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
-Made = Callable[..., Row]
+MakeRow = Callable[..., Row]
 
 
 @pytest.fixture
-def made() -> Made:
-    """A row of FedAvg, or with the name of another method, of some version."""
+def make_row() -> MakeRow:
+    """A row of FedAvg or another method name, with any version."""
     suite, cell = select(Request(methods=("fedavg",), datasets=("cora",), seeds=(0,)))[0]
     row = cell.row(suite, status="ok", started="2026-01-01T00:00:00Z", environment="e")
     return lambda version=None, method="fedavg", sha="": row.model_copy(
@@ -31,23 +31,23 @@ def made() -> Made:
     )
 
 
-def test_a_new_row_has_the_revision_of_its_method(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_row_has_the_revision_of_its_method(make_row: MakeRow, monkeypatch: pytest.MonkeyPatch) -> None:
     cls = METHODS.cls("fedavg")
-    row = made()
+    row = make_row()
     assert row.method_version == method_version(cls) == "1"
     assert not outdated(row, method_version(cls))
     monkeypatch.setattr(cls, "revision", 2)
     assert outdated(row, method_version(cls))
-    assert not outdated(made("2"), method_version(cls))
+    assert not outdated(make_row("2"), method_version(cls))
     monkeypatch.setattr(cls, "revision", 1)
-    assert not outdated(made("2"), method_version(cls))  # made by later code
+    assert not outdated(make_row("2"), method_version(cls))  # made by later code
 
 
-def test_a_hash_counts_as_the_revision_that_the_table_has_for_it(made: Made) -> None:
+def test_a_hash_counts_as_its_revision_in_the_table(make_row: MakeRow) -> None:
     """By hand, from the history of FedSage+: its first hash belonged to two codes; the commit says which."""
-    assert not outdated(made("ae200f5b89f1"), method_version(METHODS.cls("fedavg")))
-    assert outdated(made("0" * 12), method_version(METHODS.cls("fedavg")))
-    assert outdated(made("older"), method_version(METHODS.cls("fedavg")))
+    assert not outdated(make_row("ae200f5b89f1"), method_version(METHODS.cls("fedavg")))
+    assert outdated(make_row("0" * 12), method_version(METHODS.cls("fedavg")))
+    assert outdated(make_row("older"), method_version(METHODS.cls("fedavg")))
     first, other = "c89e1fc99a6ee4ad44a1c32075531572d5ae1acd", "4c0b69f45e2ca93ea2fabb63201f4b6abc2a544f"
     versions = [current_version("fedsage+", "434a36b49efa", sha) for sha in (first, other)]
     assert versions == ["1", "2"]
@@ -56,7 +56,7 @@ def test_a_hash_counts_as_the_revision_that_the_table_has_for_it(made: Made) -> 
 
 
 def test_a_method_from_outside_also_has_the_hash_of_its_source(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Made
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_row: MakeRow
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     classes: list[type[Method]] = []
@@ -69,9 +69,9 @@ def test_a_method_from_outside_also_has_the_hash_of_its_source(
     assert versions[0] == versions[2] != versions[1]
     assert versions[0] == f"3+{json.loads(origin(classes[0]))['source']}"
     assert all(re.fullmatch(RULES["method_version"].pattern, version) for version in [*versions, "1", "ae200f5b89f1"])
-    assert [outdated(made(versions[0]), method_version(cls)) for cls in classes] == [False, True, False]
+    assert [outdated(make_row(versions[0]), method_version(cls)) for cls in classes] == [False, True, False]
     now = method_version(METHODS.cls("fedavg"))
-    assert outdated(made("3"), method_version(classes[0])) and outdated(made(versions[0]), now)
+    assert outdated(make_row("3"), method_version(classes[0])) and outdated(make_row(versions[0]), now)
 
 
 def test_the_table_names_methods_and_revisions_that_exist() -> None:
@@ -81,14 +81,14 @@ def test_the_table_names_methods_and_revisions_that_exist() -> None:
         assert re.fullmatch("[0-9a-f]{12}", version) and re.fullmatch("([0-9a-f]{40})?", commit)
 
 
-def test_stored_rows_are_of_today_except_for_those_that_are_known_to_differ() -> None:
+def test_stored_rows_are_current_except_for_known_ones() -> None:
     rows = Store(RESULTS).rows(latest_only=True)
     old = {
         (row.suite, row.method)
         for row in rows
         if row.status == "ok" and outdated(row, method_version(METHODS.cls(row.method)))
     }
-    # FedSage+: made before its answers were added up in one pass, which sums in another order.
+    # FedSage+: older rows were summed in another order.
     assert old <= {(suite, "fedsage+") for suite in ("leaderboard", "fedomd-table4", "fgssl-table1")}
 
 
@@ -104,6 +104,6 @@ def test_the_version_of_the_code_follows_every_source(tmp_path: Path, monkeypatc
         path.write_text("a = 2\n")
         seen.append(version())
     assert len(set(seen)) == len(sources) + 1
-    sources[0].write_bytes(b"a = 2\r\n")  # a checkout with other ends of lines
+    sources[0].write_bytes(b"a = 2\r\n")  # other line endings
     (tmp_path / "notes.md").write_text("no source")
     assert version() == seen[-1]

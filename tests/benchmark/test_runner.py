@@ -1,4 +1,4 @@
-"""The runner: what is stored beside a row, what is left to others, and what must stop a run."""
+"""The runner: files next to a row, cells of other runs, and errors that stop a run."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def test_rows_are_complete(healthy):
     assert frame["partition_hash"].nunique() == 2
 
 
-@pytest.mark.parametrize("had", [True, False])
-def test_sets_side_by_side_are_had_when_each_of_them_is(had, tmp_path, registries):
-    asked = []
+@pytest.mark.parametrize("available", [True, False])
+def test_joined_sets_are_available_if_each_is(available, tmp_path, registries):
+    loaded = []
 
     def content(spec):
-        asked.append(spec.name)
-        if not had and spec.name == "b":
+        loaded.append(spec.name)
+        if not available and spec.name == "b":
             raise UserError("dataset 'b' is unavailable")
         return {}, "mirror"
 
@@ -72,9 +72,9 @@ def test_sets_side_by_side_are_had_when_each_of_them_is(had, tmp_path, registrie
     path = tmp_path / "side.yaml"
     path.write_text(yaml.safe_dump({"description": "Two sets.", "cross": {**cell, "methods": "local", "seeds": 1}}))
     plan, missing = with_data(make_plan(select(Request(suites=(str(path),))), Store(tmp_path / "results")))
-    assert asked == ["a", "b"]
-    assert len(plan.items) == had
-    assert [str(one) for one in missing] == ([] if had else ["dataset 'b' is unavailable (1 run left out)"])
+    assert loaded == ["a", "b"]
+    assert len(plan.items) == available
+    assert [str(error) for error in missing] == ([] if available else ["dataset 'b' is unavailable (1 run left out)"])
 
 
 @pytest.fixture
@@ -94,12 +94,12 @@ def half(tiny, tmp_path, monkeypatch):
     return str(path)
 
 
-def test_missing_data_leaves_no_row_unless_asked(half, tmp_path):
+def test_missing_data_leaves_no_row_unless_requested(half, tmp_path):
     store, request = Store(tmp_path / "results"), Request(suites=(half,))
     plan, missing = with_data(make_plan(select(request), store))
     assert {item.cell.dataset.name for item in plan.items} == {"csbm"}
-    told = "dataset 'nowhere' is unavailable (cache: none in /home/me) (4 runs left out)"
-    assert [str(one) for one in missing] == [told]
+    message = "dataset 'nowhere' is unavailable (cache: none in /home/me) (4 runs left out)"
+    assert [str(error) for error in missing] == [message]
     assert store.rows() == []
 
     record_missing(missing, store)
@@ -111,17 +111,17 @@ def test_missing_data_leaves_no_row_unless_asked(half, tmp_path):
     assert make_plan(select(request), store).counts() == {"todo": 4, "skipped": 4}
 
 
-def test_the_python_interface_goes_on_where_data_are_missing(half, tmp_path):
+def test_the_python_interface_continues_if_data_are_missing(half, tmp_path):
     store = Store(tmp_path / "results")
     for _, cell in select(Request(suites=(half,), datasets=("csbm",))):
         store.append(cell.row("tiny", status="ok", score=0.5, started="2026", environment="e"))
     options = {"suites": [half], "results": store.root}
     with (
-        pytest.warns(UserWarning, match=r"'nowhere' is unavailable .* \(4 runs left out\)") as told,
+        pytest.warns(UserWarning, match=r"'nowhere' is unavailable .* \(4 runs left out\)") as caught,
         pytest.raises(UserError, match="nothing could be run: none of the datasets could be loaded"),
     ):
         fglbench.run(**options)
-    assert [warning.filename for warning in told] == [__file__]
+    assert [warning.filename for warning in caught] == [__file__]
     assert len(store.rows()) == 4
     with pytest.warns(UserWarning, match="is unavailable"):
         frame = fglbench.run(**options, rerun=["all"], missing_rows=True, in_process=True, submitter="me")
@@ -132,26 +132,26 @@ def test_the_python_interface_goes_on_where_data_are_missing(half, tmp_path):
     with pytest.warns(UserWarning, match="is unavailable"):
         assert (
             len(fglbench.run(**options, seeds=[5, 6], in_process=True)) == 4
-        )  # no row where data are missing, unless asked
+        )  # no row for missing data, unless requested
 
 
-def test_a_cell_that_another_run_has_in_hand_is_left_to_it(suite, tmp_path):
+def test_a_cell_claimed_by_another_run_is_left_to_it(suite, tmp_path):
     store = Store(tmp_path)
     (name, cell), *_ = select(Request(suites=(suite,), methods=("fedavg",), seeds=(0,)))
     store.prepare([name])
     claim = store.claim(name, cell.key)
-    theirs = cell.row(name, status="ok", score=0.125, started="2026", environment="theirs")
+    other_row = cell.row(name, status="ok", score=0.125, started="2026", environment="theirs")
 
     class Other(Observer):
         def finished(self, item, row, *, elsewhere):
-            told.append((item.cell.method.name, elsewhere))
-            if item.cell.method.name == "local":  # ours is done: now the other run finishes its own
-                store.append(theirs)
+            events.append((item.cell.method.name, elsewhere))
+            if item.cell.method.name == "local":  # now the other run finishes its cell
+                store.append(other_row)
                 store.unclaim(claim)
 
-    told = []
+    events = []
     frame = fglbench.run(suites=[suite], seeds=[0], results=tmp_path, jobs=1, observer=Other())
-    assert told == [("local", False), ("fedavg", True)]
+    assert events == [("local", False), ("fedavg", True)]
     assert dict(zip(frame["method"], frame["environment"] == "theirs", strict=True)) == {"fedavg": True, "local": False}
     assert [row.score for row in store.rows(name) if row.method == "fedavg"] == [0.125]
 
@@ -159,7 +159,7 @@ def test_a_cell_that_another_run_has_in_hand_is_left_to_it(suite, tmp_path):
 @pytest.mark.parametrize(
     "when", [pytest.param("removed", marks=pytest.mark.slow), "replaced", "its rows removed at the end"]
 )
-def test_a_results_folder_that_goes_away_in_mid_run_is_an_error_and_not_ok(when, suite, tmp_path):
+def test_a_results_folder_removed_during_a_run_is_an_error(when, suite, tmp_path):
     results = tmp_path / "results"
 
     class Vandal(Observer):
@@ -178,7 +178,7 @@ def test_a_results_folder_that_goes_away_in_mid_run_is_an_error_and_not_ok(when,
     assert when == "replaced" or not list(results.glob("tiny/*.csv"))
 
 
-def test_a_submitter_that_no_row_may_hold_is_refused_before_anything_runs(suite, tmp_path):
+def test_an_invalid_submitter_is_refused_before_any_run(suite, tmp_path):
     for name in ("a\x1b[31m", "x" * 300, "=cmd()"):
         with pytest.raises(UserError, match="is no name: one short line"):
             fglbench.run(suites=[suite], results=tmp_path / "results", jobs=1, submitter=name)
@@ -201,17 +201,17 @@ def test_workers_that_cannot_start_are_one_line(suite, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (ValueError("a\n  b"), "ValueError: a b"),
         (KeyError(), "KeyError: no message"),
         (OSError("x" * 600), f"OSError: {'x' * 500}"),
     ],
 )
-def test_an_error_is_its_type_message_and_place(error, told):
+def test_an_error_is_explained_by_type_message_and_place(error, message):
     with pytest.raises(type(error)) as caught:
         raise error
-    assert explain(caught.value).partition(" (test_runner.py:")[0] == told
+    assert explain(caught.value).partition(" (test_runner.py:")[0] == message
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_which_errors_are_a_lack_of_memory(error, oom):
     assert execute._lacks_memory(error) is oom
 
 
-def test_a_run_begins_with_all_generators_seeded(monkeypatch):
+def test_a_run_seeds_all_generators(monkeypatch):
     drawn = []
     draw = lambda *_, **__: drawn.append((random.random(), np.random.random(), float(torch.rand(()))))  # noqa: E731
     monkeypatch.setattr(execute, "train", draw)
@@ -238,8 +238,8 @@ def test_a_run_begins_with_all_generators_seeded(monkeypatch):
     cell = next(cell for _, cell in select(Request(suites=("quick",), methods=("fedavg",))) if cell.seed == 1)
     for _ in range(2):
         execute.execute(cell, "quick", store, federations, {"environment": "0" * 12})
-    own = torch.Generator().manual_seed(1)
-    expected = random.Random(1).random(), np.random.RandomState(1).random(), float(torch.rand((), generator=own))
+    generator = torch.Generator().manual_seed(1)
+    expected = random.Random(1).random(), np.random.RandomState(1).random(), float(torch.rand((), generator=generator))
     assert drawn == [expected, expected]
 
 
@@ -257,7 +257,7 @@ def test_a_run_that_stops_leaves_no_worker_and_no_claim():
 
 
 def test_an_experiment_without_sound_data_or_a_score_is_not_ok(tmp_path, registries):
-    """What `check` refuses, a run refuses: features that are not finite. And no test node is no score."""
+    """Features that are not finite, and a split without a test node."""
 
     class Broken(CSBM):
         """Features that are not finite."""
@@ -272,8 +272,8 @@ def test_an_experiment_without_sound_data_or_a_score_is_not_ok(tmp_path, registr
     errors = []
     for dataset, extra in (("broken", ()), ("csbm", ("split.train=0.5", "split.val=0.49", "split.test=0.001"))):
         request = Request(datasets=(dataset,), settings=("training.rounds=1", "dataset.nodes=60", *extra), **common)
-        ((suite, found),) = select(request)
-        row = execute.execute(found, suite, Store(tmp_path), execute.FederationCache(), {"environment": "e"})
+        ((suite, cell),) = select(request)
+        row = execute.execute(cell, suite, Store(tmp_path), execute.FederationCache(), {"environment": "e"})
         assert row.status == "failed"
         assert row.score is None
         errors.append(row.error)

@@ -1,4 +1,4 @@
-"""Saved models: loaded again they predict what the run scored."""
+"""Saved models: after loading, they predict the scored results of the run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from fglbench.benchmark.engine import Client, TorchMethod
 from fglbench.registry import UserError
 
 METHODS = ["fedavg", "fedprox", "local", "ditto", "fedproto", "torch-saved"]
+QUICK = {"quick": True, "datasets": ["csbm"], "seeds": [0], "settings": ["training.rounds=2"], "in_process": True}
 
 
 class TorchSaved(TorchMethod):
-    """FedAvg of a linear model with parameters in no alphabetical order. Messages: the model up and down."""
+    """FedAvg of a linear model with parameters not in alphabetical order. Messages: the model up and down."""
 
     def build(self, features: int, classes: int) -> torch.nn.Module:
         class Linear(torch.nn.Module):
@@ -27,8 +28,8 @@ class TorchSaved(TorchMethod):
                 self.out, self.inner = torch.nn.Linear(8, classes), torch.nn.Linear(features, 8)
 
             def forward(self, graph: object, feat: torch.Tensor) -> torch.Tensor:
-                found: torch.Tensor = self.out(self.inner(feat))
-                return found
+                logits: torch.Tensor = self.out(self.inner(feat))
+                return logits
 
         return Linear()
 
@@ -52,19 +53,18 @@ def registered() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, Path]:
     folder = tmp_path_factory.mktemp("saved")
-    asked = {"quick": True, "methods": METHODS, "datasets": ["csbm"], "seeds": [0], "settings": ["training.rounds=3"]}
-    return fglbench.run(**asked, results=folder, save_models=True, in_process=True), folder
+    return fglbench.run(**QUICK, methods=METHODS, results=folder, save_models=True), folder
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_saved_model_predicts_what_the_run_scored(rows: tuple[pd.DataFrame, Path], method: str) -> None:
+def test_a_saved_model_has_the_score_of_its_run(rows: tuple[pd.DataFrame, Path], method: str) -> None:
     table, folder = rows
     row = table.set_index("method", drop=False).loc[method]
     model = fglbench.load_model(row, folder)
     kind = "personal" if "personal model" in row["score_metric"] else "global"
     logits = model.predict()
     assert all(map(torch.equal, logits, model.predict(kind)))
-    assert [len(own) for own in logits] == [client.graph.num_nodes() for client in model.federation.clients]
+    assert [len(values) for values in logits] == [client.graph.num_nodes() for client in model.federation.clients]
     scored = fglbench.evaluate(logits, model.federation)
     assert scored.score == pytest.approx(row["score"], abs=1e-6)
     assert scored.macro_f1 == pytest.approx(row["macro_f1"], abs=1e-6)
@@ -72,7 +72,7 @@ def test_a_saved_model_predicts_what_the_run_scored(rows: tuple[pd.DataFrame, Pa
         assert all(isinstance(value, torch.Tensor) for value in model.state_dict().values())
 
 
-def test_what_was_not_saved_is_said(rows: tuple[pd.DataFrame, Path], tmp_path: Path) -> None:
+def test_a_missing_model_is_refused_with_a_reason(rows: tuple[pd.DataFrame, Path], tmp_path: Path) -> None:
     table, folder = rows
     row = table.iloc[0]
     with pytest.raises(UserError, match="--save-models"):
@@ -85,40 +85,26 @@ def test_what_was_not_saved_is_said(rows: tuple[pd.DataFrame, Path], tmp_path: P
 
 
 def test_a_finished_run_without_models_runs_again(tmp_path: Path) -> None:
-    asked = {
-        "quick": True,
-        "methods": ["fedavg"],
-        "datasets": ["csbm"],
-        "seeds": [0],
-        "settings": ["training.rounds=1"],
-    }
-    (first,) = fglbench.run(**asked, results=tmp_path, in_process=True).to_dict("records")
+    (first,) = fglbench.run(**QUICK, methods=["fedavg"], results=tmp_path).to_dict("records")
     assert not list(tmp_path.rglob("*.safetensors"))
-    (again,) = fglbench.run(**asked, results=tmp_path, in_process=True, save_models=True).to_dict("records")
+    (again,) = fglbench.run(**QUICK, methods=["fedavg"], results=tmp_path, save_models=True).to_dict("records")
     assert again["score"] == first["score"]
     assert [path.stem for path in tmp_path.rglob("*.safetensors")] == [again["key"]]
 
 
-def test_an_observer_hears_of_every_scored_round(tmp_path: Path) -> None:
-    heard: list[tuple[str, int]] = []
+def test_an_observer_gets_every_scored_round(tmp_path: Path) -> None:
+    events: list[tuple[str, int]] = []
 
     class Own(fglbench.Observer):
         def begun(self, items):
-            heard.append(("begun", len(items)))
+            events.append(("begun", len(items)))
 
         def round(self, item, number, figures):
             assert 0 <= figures["val"] <= 1
-            heard.append((item.cell.method.name, number))
+            events.append((item.cell.method.name, number))
 
         def ended(self):
-            heard.append(("ended", 0))
+            events.append(("ended", 0))
 
-    asked = {
-        "quick": True,
-        "methods": ["fedavg"],
-        "datasets": ["csbm"],
-        "seeds": [0],
-        "settings": ["training.rounds=2"],
-    }
-    fglbench.run(**asked, results=tmp_path, in_process=True, observer=Own())
-    assert heard == [("begun", 1), ("fedavg", 1), ("fedavg", 2), ("ended", 0)]
+    fglbench.run(**QUICK, methods=["fedavg"], results=tmp_path, observer=Own())
+    assert events == [("begun", 1), ("fedavg", 1), ("fedavg", 2), ("ended", 0)]

@@ -15,16 +15,9 @@ from fglbench.benchmark.store.schema import COLUMNS, SCHEMA_VERSION, Row, Standi
 from fglbench.metrics import METRICS
 from fglbench.registry import UserError
 
+from .test_store import make_row as row
+
 RESULTS = Path(__file__).resolve().parents[2] / "results"
-
-
-def row(key: str, *, method: str = "fedavg", **values: object) -> Row:
-    return Row(
-        key=key, suite="s", task="node", dataset="cora", dataset_params="{}", partition="louvain",
-        partition_params='{"a":1,"b":"x, y"}', clients=10, split="ratio", split_params="{}", backbone="gcn",
-        backbone_params="{}", method=method, method_version="abc", method_params="{}", training="{}", seed=0,
-        status="ok", started="2026-01-01T00:00:00Z", environment="e", **values,
-    )  # fmt: skip
 
 
 @pytest.fixture
@@ -37,7 +30,7 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def test_every_stored_row_can_be_read_and_would_be_written_as_it_stands() -> None:
+def test_every_stored_row_is_parsed_and_written_identically() -> None:
     number = 0
     for path in sorted(RESULTS.glob("*/*.csv")):
         for at, line, fields in row_file.split(path):
@@ -53,14 +46,16 @@ def test_a_damaged_line_costs_no_other_line(store: Store, torn: bytes) -> None:
     good = row_file.line(row("c")), row_file.line(row("d"))
     path.write_bytes(row_file.header() + good[0] + torn + b"\n" + good[1])
     with pytest.warns(UserWarning, match="damaged"):
-        assert [own.key for own in row_file.read(path)] == ["c", "d"]
+        assert [stored.key for stored in row_file.read(path)] == ["c", "d"]
 
 
-def test_what_status_reads_of_a_row_is_what_the_row_says() -> None:
+def test_status_reads_the_same_values_as_a_full_row() -> None:
     path = RESULTS / "graph" / "fedavg.csv"
     whole, brief = row_file.read(path), row_file.read_as(Standing, path)
-    assert [own.model_dump() for own in brief] == [own.model_dump(include=set(Standing.model_fields)) for own in whole]
-    assert [own.rising for own in brief] == [own.rising for own in whole]
+    assert [stored.model_dump() for stored in brief] == [
+        stored.model_dump(include=set(Standing.model_fields)) for stored in whole
+    ]
+    assert [stored.rising for stored in brief] == [stored.rising for stored in whole]
 
 
 def test_all_stored_rows_have_one_header_and_the_columns_of_each_other_schema_in_front() -> None:
@@ -100,7 +95,7 @@ def test_a_line_that_lacks_columns_is_damaged(store: Store, columns: int) -> Non
     assert path.with_name("fedavg.csv.damaged").read_bytes() == torn
 
 
-def test_rows_of_another_version_are_refused_and_not_taken_for_damaged(store: Store) -> None:
+def test_rows_of_another_version_are_refused_and_not_damaged(store: Store) -> None:
     path = store.file("s", "fedavg")
     before = path.read_bytes()
     older = b",".join(row_file.line(row("c", schema_version=2)).split(b",")[:-10]) + b"\n"
@@ -121,8 +116,8 @@ def test_rows_of_another_version_are_refused_and_not_taken_for_damaged(store: St
     assert not path.with_name("fedavg.csv.damaged").exists()
 
 
-def test_what_a_run_yields_can_be_stored_whatever_it_is(store: Store) -> None:
-    """The rules of columns are for `validate`; what a run says of itself is never lost."""
+def test_rows_that_break_the_rules_of_columns_are_stored(store: Store) -> None:
+    """The rules of columns are for `validate`; no result of a run is lost."""
     wild = row("d", error="x" * 5000, notes="\x07", git_sha="none", upload_bytes=-1, train_seconds=float("inf"))
     store.append(wild)
     assert store.find("s", "fedavg", "d") == wild
@@ -170,7 +165,7 @@ NEW_METRIC = """
 
 
 def test_a_new_metric_is_one_edit() -> None:
-    """One more field of the model is a column, a figure of the run, and what every reader makes of it."""
+    """One more field of the model is a column and a figure for all readers."""
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(NEW_METRIC)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -185,14 +180,14 @@ def test_a_new_metric_is_one_edit() -> None:
         (197, 200, '{"patience":4}', True),
         (100, 100, '{"select":"last"}', False),
         (101, 100, "{}", False),
-        (1, 1, "{}", False),  # what answers without training, such as the majority class
+        (1, 1, "{}", False),  # methods without training, such as the majority class
         (2, 2, "{}", True),
         (None, None, "{}", False),
         (100, 100, "not JSON", True),
         (100, 100, '{"patience":"long"}', True),
     ],
 )
-def test_a_row_is_still_rising_if_its_best_round_is_among_the_last(best, rounds, training, rising) -> None:
-    found = row("a", best_round=best, rounds=rounds, val=0.5).model_copy(update={"training": training})
-    assert found.rising is rising
-    assert not found.model_copy(update={"val": None}).rising
+def test_a_row_has_not_converged_if_its_best_round_is_among_the_last(best, rounds, training, rising) -> None:
+    stored = row("a", best_round=best, rounds=rounds, val=0.5).model_copy(update={"training": training})
+    assert stored.rising is rising
+    assert not stored.model_copy(update={"val": None}).rising

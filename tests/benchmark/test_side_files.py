@@ -1,4 +1,4 @@
-"""Curves in Parquet and as untrusted files: exact, bounded in size, and refused in one line when damaged."""
+"""Curves in Parquet and as untrusted files: exact, bounded in size, and one-line errors for damaged files."""
 
 from __future__ import annotations
 
@@ -56,17 +56,13 @@ EXAMPLE: dict[str, Any] = {
 }
 
 
-def parsed(runs: dict[str, Any]) -> CurveTable:
-    return curves.parse(curves.packed(CurveTable.of(runs)))
-
-
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), RUNS, max_size=4))
 def test_runs_that_fit_are_read_as_they_were_written(stored: dict[str, Any]) -> None:
     """With their types, alone and beside others."""
     kinds = dict[str, str]()
     fitting = {key: run for key, run in stored.items() if packing._fits(run, kinds)}
-    table = parsed(fitting)
+    table = curves.parse(curves.packed(CurveTable.of(fitting)))
     assert sorted(table.keys) == sorted(fitting)
     assert all(canonical(table.stored(key)) == canonical(run) for key, run in fitting.items())
 
@@ -84,7 +80,7 @@ def test_integers_stay_integers_and_floats_stay_floats() -> None:
         assert not packing._fits(odd, {})
 
 
-def test_pyarrow_alone_reads_the_values() -> None:
+def test_pyarrow_reads_the_values_without_fglbench() -> None:
     """As the documentation says: a row per run, bytes per round as exact integers, no column of seconds."""
     (row,) = pq.read_table(io.BytesIO(curves.packed(CurveTable.of({"k": EXAMPLE})))).to_pylist()
     assert row["key"] == "k" and row["label_counts"] == [[2, 0], [1, 1]]
@@ -200,12 +196,12 @@ def test_a_crash_before_the_old_files_are_removed_loses_nothing(store: Store, mo
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", lambda *args, **more: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            packing._take_in(store, "s", "local", ["l0", "l1", "l2", "l3"])
+            packing._pack_claimed(store, "s", "local", ["l0", "l1", "l2", "l3"])
     assert len(store.loose("s")) == 8 and "local.parquet" in files(store)
     assert packing.pack(store, "s") == (8, 0) and histories(store) == before
 
 
-def test_a_file_that_is_full_stays_as_it_is(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_file_is_not_changed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three runs of four fit into the first file of each method."""
     before = histories(store)
     most = max(curves.room([run]) for run in before.values())
@@ -229,7 +225,7 @@ def test_runs_larger_than_a_file_may_be_keep_their_own(store: Store, monkeypatch
     assert packing.pack(store, "s") == (0, 8) and histories(store) == before
 
 
-def test_nothing_is_added_beside_a_damaged_file(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_added_next_to_a_damaged_file(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its runs are not known, and might then stand in two files."""
     monkeypatch.setattr(packing, "PART_BYTES", 0)
     packing.pack(store, "s")
@@ -250,7 +246,7 @@ def test_the_files_of_a_suite_are_bounded_together(store: Store, monkeypatch: py
     }
 
 
-def test_what_was_packed_comes_back_and_a_damaged_file_is_noticed() -> None:
+def test_packed_values_are_read_back_and_damage_is_detected() -> None:
     text = b'{"history":{"round":[1,2],"val":[0.5,null]}}'
     packed = gzip.compress(text, mtime=0)
     assert side_files.unpacked(packed) == json.loads(text)
@@ -269,7 +265,7 @@ def test_what_was_packed_comes_back_and_a_damaged_file_is_noticed() -> None:
 @given(
     st.lists(st.none() | st.floats() | st.integers(-(10**16), 10**16) | st.booleans() | st.just(10**400), max_size=6)
 )
-def test_numbers_of_a_sane_size_are_told_one_by_one(values: list[object]) -> None:
+def test_numbers_of_valid_size_are_checked_one_by_one(values: list[object]) -> None:
     def sane(value: object) -> bool:
         return value is None or (type(value) in (int, float) and -LARGE < value < LARGE)  # type: ignore[operator]
 

@@ -1,4 +1,4 @@
-"""A run that is asked to end, by any signal, at any moment: no row is lost, no process stays, a new run continues."""
+"""A run that is stopped by any signal at any moment: no row is lost, no process stays, a new run resumes."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 
 
 @pytest.fixture(autouse=True)
-def heard() -> Iterator[None]:
-    """Under nohup nothing hears that its terminal is closed, and neither would the runs that a test starts."""
+def default_hangup() -> Iterator[None]:
+    """Under nohup this signal is ignored, also by the runs that a test starts."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL) if os.name == "posix" else None
     yield
     if before is not None:
@@ -39,7 +39,7 @@ def heard() -> Iterator[None]:
 
 
 @pytest.fixture
-def long(tiny: str, tmp_path: Path) -> str:
+def long_suite(tiny: str, tmp_path: Path) -> str:
     """A suite of CELLS cells, each of which takes a while."""
     path = tmp_path / "tiny.yaml"
     path.write_text(tiny.replace("rounds: 3", "rounds: 200").replace("seeds: 2", f"seeds: {CELLS // 2}"))
@@ -47,7 +47,7 @@ def long(tiny: str, tmp_path: Path) -> str:
 
 
 class Driver:
-    """A run in a session of its own, whose processes are known by a word in their environment."""
+    """A run in a new session; a variable of the environment marks its processes."""
 
     def __init__(self, suite: str, results: Path) -> None:
         self.word = f"{results}-{time.monotonic_ns()}"
@@ -72,9 +72,9 @@ class Driver:
             (os.killpg if group else os.kill)(self.process.pid, number)
 
 
-def wait_until(true, what: str) -> None:
+def wait_until(condition, what: str) -> None:
     begun = time.monotonic()
-    while not true():
+    while not condition():
         assert time.monotonic() - begun < 120, f"no {what}"
         time.sleep(0.05)
 
@@ -87,7 +87,7 @@ def check_ended(driver: Driver, results: Path) -> None:
 
 
 def check_folder(results: Path) -> None:
-    """All rows went well, with their curves, once each; nothing that does not belong there."""
+    """All rows are ok, with their curves, once each; no other file is in the folder."""
     rows = Store(results).rows("tiny")
     assert [row.error for row in rows if row.status != "ok"] == []
     assert len(rows) == len({row.key for row in rows})
@@ -97,7 +97,7 @@ def check_folder(results: Path) -> None:
     assert findings.errors == []
 
 
-def check_goes_on(suite: str, results: Path) -> None:
+def check_resumes(suite: str, results: Path) -> None:
     before = Store(results).rows("tiny")
     frame = fglbench.run(suites=[suite], results=results, in_process=True)
     assert list(frame["status"]) == ["ok"] * CELLS
@@ -108,7 +108,7 @@ def check_goes_on(suite: str, results: Path) -> None:
 
 
 def interrupted(suite: str, results: Path, number: int, *, group: bool, times: int = 1) -> None:
-    """Ended in the middle of its cells."""
+    """Stops a run in the middle of its cells."""
     store, driver = Store(results), Driver(suite, results)
     rows = len(store.rows("tiny")) if results.exists() else 0
     wait_until(lambda: results.exists() and len(store.rows("tiny")) > rows, "row")
@@ -118,28 +118,28 @@ def interrupted(suite: str, results: Path, number: int, *, group: bool, times: i
 
 
 @POSIX
-def test_a_terminal_that_is_closed_ends_a_run_and_costs_no_row(long: str, tmp_path: Path) -> None:
-    interrupted(long, tmp_path / "results", signal.SIGHUP, group=True, times=2)
-    check_goes_on(long, tmp_path / "results")
+def test_a_closed_terminal_ends_a_run_without_losing_a_row(long_suite: str, tmp_path: Path) -> None:
+    interrupted(long_suite, tmp_path / "results", signal.SIGHUP, group=True, times=2)
+    check_resumes(long_suite, tmp_path / "results")
 
 
 @POSIX
 @pytest.mark.slow
 @pytest.mark.parametrize("group", [False, True])
-def test_every_signal_ends_a_run_and_costs_no_row(long: str, tmp_path: Path, group: bool) -> None:
+def test_every_signal_ends_a_run_without_losing_a_row(long_suite: str, tmp_path: Path, group: bool) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        interrupted(long, tmp_path / "results", number, group=group)
-    check_goes_on(long, tmp_path / "results")
+        interrupted(long_suite, tmp_path / "results", number, group=group)
+    check_resumes(long_suite, tmp_path / "results")
 
 
 @POSIX
 @pytest.mark.slow
-def test_signals_at_any_moment_cost_no_row(long: str, tmp_path: Path) -> None:
+def test_signals_at_any_moment_lose_no_row(long_suite: str, tmp_path: Path) -> None:
     """While it starts, too, where Python itself may be what a signal ends: then there is no farewell."""
     source, results = random.Random(0), tmp_path / "results"
     results.mkdir()
     for _ in range(10):
-        driver = Driver(long, results)
+        driver = Driver(long_suite, results)
         time.sleep(source.uniform(0.5, 12))
         number, group = source.choice([signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]), source.random() < 0.5
         for _ in range(source.choice([1, 3])):
@@ -150,11 +150,11 @@ def test_signals_at_any_moment_cost_no_row(long: str, tmp_path: Path) -> None:
         assert "Traceback" not in errors
         wait_until(lambda: not driver.alive(), "end of its processes")  # noqa: B023
         check_folder(results)
-    check_goes_on(long, results)
+    check_resumes(long_suite, results)
 
 
 @POSIX
-def test_a_signal_waits_until_what_must_be_whole_is_done() -> None:
+def test_a_signal_waits_for_the_end_of_a_protected_block() -> None:
     done = []
 
     def work() -> None:
@@ -178,7 +178,7 @@ def test_a_signal_waits_until_what_must_be_whole_is_done() -> None:
 
 
 @POSIX
-def test_who_leaves_signals_to_the_driver_does_not_keep_them_waiting() -> None:
+def test_ignored_signals_are_not_blocked() -> None:
     code = (
         "import signal; from fglbench.benchmark.runner.system import OF_TERMINALS, ignore; "
         "signal.pthread_sigmask(signal.SIG_BLOCK, OF_TERMINALS); ignore(); "

@@ -1,4 +1,4 @@
-"""The results folder: rows survive crashes, full disks and other processes, and all commands read the same files."""
+"""The results folder: rows survive crashes, full disks and other processes; all commands read the same files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def store(tmp_path):
     return store
 
 
-def test_rows_come_back_as_they_were_written(store):
+def test_rows_are_read_back_as_written(store):
     rows = [
         make_row("k0", score=0.1 + 0.2, git_dirty=True, best_round=3, error='a "quoted", line'),
         make_row("k1", status="failed", score=None, git_dirty=False, error="two\nlines\r"),
@@ -71,13 +71,13 @@ def test_a_later_row_supersedes_and_nothing_is_deleted(store):
 
 
 @pytest.mark.parametrize("cut", [1, 20, 150])
-def test_a_half_row_is_moved_aside_and_never_lost(store, cut):
+def test_a_half_row_is_moved_to_another_file(store, cut):
     store.append(make_row("a", score=0.5))
     whole = store.file("s", "fedavg").read_bytes()
     store.append(make_row("b", score=0.6))
     path = store.file("s", "fedavg")
     torn = path.read_bytes()[len(whole) : -cut]
-    path.write_bytes(whole + torn)  # what a power cut in the middle of the second append leaves
+    path.write_bytes(whole + torn)  # as after a power cut during the second append
 
     with pytest.warns(UserWarning, match=r"line 3 is damaged"):
         assert [row.key for row in store.rows("s")] == ["a"]
@@ -88,7 +88,7 @@ def test_a_half_row_is_moved_aside_and_never_lost(store, cut):
     assert path.with_name("fedavg.csv.damaged").read_bytes() == torn + b"\n"
 
 
-def test_zeros_in_the_middle_and_a_torn_header_are_damage_too(store):
+def test_zeros_and_a_torn_header_are_damage(store):
     store.append(make_row("a"))
     path = store.file("s", "fedavg")
     sound = path.read_bytes()
@@ -141,20 +141,20 @@ def test_a_full_disk_costs_no_finished_row(store, monkeypatch):
     assert [row.key for row in store.rows("s")] == ["a"]
 
 
-def test_what_describes_a_machine_has_one_form():
+def test_an_environment_has_one_text():
     assert stores.environment_text({"b": 1, "a": "x"}) == b'{\n  "a": "x",\n  "b": 1\n}\n'
 
 
-def test_an_unusable_folder_is_one_line_before_anything_runs(tmp_path):
+def test_an_unusable_folder_is_one_line_before_any_run(tmp_path):
     (tmp_path / "file").write_text("")
-    told = r"cannot write results to '[^']*': (Not a directory|File exists); use --results DIR"
-    with pytest.raises(UserError, match=told):
+    message = r"cannot write results to '[^']*': (Not a directory|File exists); use --results DIR"
+    with pytest.raises(UserError, match=message):
         Store(tmp_path / "file").prepare(["s"])
     with pytest.raises(UserError, match="no results folder"):
         load_results(tmp_path / "absent")
 
 
-def test_a_claim_is_held_by_one_and_freed_by_death(store):
+def test_a_claim_has_one_holder_and_ends_with_its_process(store):
     code = (
         "import sys, time; from fglbench.benchmark.store import Store\n"
         f"lock = Store({str(store.root)!r}).claim('s', 'k'); print(lock is not None, flush=True); time.sleep(60)"
@@ -191,7 +191,7 @@ def test_two_processes_append_to_one_file(store):
     assert all(row.score == int(row.key[1:]) / 100 for row in rows)
 
 
-def test_history_is_kept_beside_the_rows(store):
+def test_history_is_stored_next_to_the_rows(store):
     history = {"history": {"round": [1, 2], "val": [0.5, None]}, "per_client": {"score": [0.25]}}
     store.write_history("s", "k", history)
     first = store.history_file("s", "k").read_bytes()
@@ -201,7 +201,7 @@ def test_history_is_kept_beside_the_rows(store):
     assert store.history("s", "other") is None
 
 
-def test_embeddings_come_back_and_their_bytes_depend_on_the_content_only(store):
+def test_embeddings_are_read_back_and_their_bytes_depend_on_the_content_only(store):
     arrays = {"node": np.arange(3), "global": np.eye(3, dtype=np.float16), "note": np.array("none \N{EN DASH}")}
     assert store.embeddings("s", "k") is None
     store.write_embeddings("s", "k", arrays)
@@ -213,7 +213,7 @@ def test_embeddings_come_back_and_their_bytes_depend_on_the_content_only(store):
     assert store.embeddings_file("s", "k").read_bytes() == before
 
 
-def test_embeddings_of_strangers_can_neither_run_code_nor_fill_the_memory(store):
+def test_submitted_embeddings_cannot_run_code_or_fill_the_memory(store):
     path = store.embeddings_file("s", "k")
     path.parent.mkdir()
     np.savez(path, node=np.array([{"an": "object"}], dtype=object))  # numpy would unpickle it
@@ -225,7 +225,7 @@ def test_embeddings_of_strangers_can_neither_run_code_nor_fill_the_memory(store)
         store.embeddings("s", "k")
 
 
-def test_a_side_file_that_fills_the_memory_or_the_stack_is_refused(store):
+def test_a_side_file_that_is_too_large_or_too_deep_is_refused(store):
     path = store.history_file("s", "k")
     path.write_bytes(gzip.compress(b"[" + b"1," * (stores.HISTORY_BYTES // 2) + b"1]"))
     with pytest.raises(ValueError, match="more than 8 MiB unpacked"):
@@ -285,10 +285,10 @@ def linked(root: Path) -> None:
     [(nothing, 4), (stray, 4), (copied, 4), (swapped, 2), (header_only, 2), (linked, 4)],
     ids=lambda value: getattr(value, "__name__", value),
 )
-def test_all_count_the_same_rows(results: Path, suite: str, change: Callable[[Path], None], rows: int) -> None:
+def test_all_commands_count_the_same_rows(results: Path, suite: str, change: Callable[[Path], None], rows: int) -> None:
     change(results)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of rows that do not count where they lie
+        warnings.simplefilter("ignore", UserWarning)  # about misplaced rows
         plan = make_plan(select(Request(suites=(suite,))), Store(results))
         boards = load_boards(results)
     lines = checks.validate(results, "results", None).lines
@@ -297,10 +297,10 @@ def test_all_count_the_same_rows(results: Path, suite: str, change: Callable[[Pa
     assert [line.row.suite for line in lines] == ["tiny"] * rows
 
 
-def test_a_misplaced_row_is_told_by_all(results: Path, suite: str) -> None:
+def test_a_misplaced_row_is_reported_by_all_commands(results: Path, suite: str) -> None:
     copied(results)
-    told = "rows that belong in tiny/fedavg.csv do not count here; move the file back"
-    with pytest.warns(UserWarning, match=told):
+    message = "rows that belong in tiny/fedavg.csv do not count here; move the file back"
+    with pytest.warns(UserWarning, match=message):
         load_boards(results)
     errors = [str(error) for error in checks.validate(results, "results", None).findings.errors]
     assert any(
@@ -308,15 +308,15 @@ def test_a_misplaced_row_is_told_by_all(results: Path, suite: str) -> None:
     )
 
 
-def test_a_folder_where_a_file_of_rows_belongs_is_refused_by_all(results: Path, suite: str) -> None:
+def test_a_folder_instead_of_a_file_of_rows_is_refused_by_all_commands(results: Path, suite: str) -> None:
     (results / "tiny" / "fedprox.csv").mkdir()
-    told = r"tiny/fedprox\.csv is a folder, where a file of rows belongs"
+    message = r"tiny/fedprox\.csv is a folder, where a file of rows belongs"
     store = Store(results)
     for look in (
         lambda: make_plan(select(Request(suites=(suite,))), store), lambda: load_boards(results),
         lambda: store.prepare(["tiny"]),
     ):  # fmt: skip
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             look()
     errors = [str(error) for error in checks.validate(results, "results", None).findings.errors]
     assert any("fedprox.csv: a folder, where a file of rows belongs" in each for each in errors)

@@ -62,8 +62,8 @@ def test_a_block_is_the_product_of_its_axes(suite):
 
 
 def test_training_settings_merge_and_the_last_one_wins(suite):
-    found = {(c.dataset.name, c.method.name): c.training for c in suite.cells() if c.seed < 9}
-    assert {key: (t.rounds, t.local_epochs, t.lr) for key, t in found.items()} == {
+    settings = {(c.dataset.name, c.method.name): c.training for c in suite.cells() if c.seed < 9}
+    assert {key: (t.rounds, t.local_epochs, t.lr) for key, t in settings.items()} == {
         ("cora", "local"): (7, 2, 0.01),
         ("cora", "fedprox"): (7, 2, 0.3),
         ("csbm", "local"): (5, 2, 0.2),
@@ -71,13 +71,13 @@ def test_training_settings_merge_and_the_last_one_wins(suite):
     }
 
 
-def test_neighbouring_cells_share_their_data(suite):
+def test_consecutive_cells_have_one_federation(suite):
     keys = [cell.federation_key for cell in suite.cells()]
     changes = sum(first != second for first, second in pairwise(keys))
     assert changes == len(set(keys)) - 1
 
 
-def test_defaults_are_filled_in_so_that_keys_do_not_depend_on_how_a_cell_is_written(suite):
+def test_keys_do_not_depend_on_spelled_defaults(suite):
     spelled = TEXT.replace("splits: ratio", f"splits: {{name: ratio, params: {ratio_defaults()}}}").replace(
         "methods: local", "methods: {name: local, params: {}}"
     )
@@ -158,17 +158,22 @@ def test_shipped_suites_are_sound():
     assert {(c.clients, c.partition.name, c.training.rounds, c.training.local_epochs) for c in cells} == {
         (10, "louvain", 100, 3)
     }
-    own = {"fedmlp": "mlp", "fedsage": "sage", "fedsage+": "sage", "fedomd": "ortho-gcn"}  # names for architectures
-    assert all(c.backbone == own.get(c.method.name, "gcn") for c in cells)
+    architectures = {
+        "fedmlp": "mlp",
+        "fedsage": "sage",
+        "fedsage+": "sage",
+        "fedomd": "ortho-gcn",
+    }  # methods that fix the architecture
+    assert all(c.backbone == architectures.get(c.method.name, "gcn") for c in cells)
     assert {c.backbones[0].params["hidden"] for c in cells} == {64}
     seeds: dict[str, set[int]] = {}
     for cell in cells:
         seeds.setdefault(cell.dataset.name, set()).add(cell.seed)
     largest = {"coauthor-cs", "coauthor-physics", "ogbn-arxiv"}
     assert largest < seeds.keys()
-    assert all(found == set(range(3 if name in largest else 5)) for name, found in seeds.items())
-    used = {str(choice): choice for own in all_cells.values() for cell in own for choice in cell.backbones}
-    assert len(used) > 10  # what a cell records is what a worker builds again
+    assert all(numbers == set(range(3 if name in largest else 5)) for name, numbers in seeds.items())
+    used = {str(choice): choice for cells in all_cells.values() for cell in cells for choice in cell.backbones}
+    assert len(used) > 10  # a worker builds the recorded parameters again
     assert all(choice.build(BACKBONES).params() == choice.params for choice in used.values())
 
 
@@ -194,21 +199,21 @@ def chosen(suite_file, **request):
     return select(Request(suites=(suite_file,), **request))
 
 
-def test_names_choose_among_what_the_suite_has(suite_file):
-    found = chosen(suite_file, methods=("fedprox",), datasets=("cora",), clients=(5,), partitions=("louvain",))
-    assert {name for name, _ in found} == {"made"}
-    assert [(c.method.params["mu"], c.clients, c.partition.name, c.seed) for _, c in found] == [
+def test_names_select_cells_of_the_suite(suite_file):
+    selected = chosen(suite_file, methods=("fedprox",), datasets=("cora",), clients=(5,), partitions=("louvain",))
+    assert {name for name, _ in selected} == {"made"}
+    assert [(c.method.params["mu"], c.clients, c.partition.name, c.seed) for _, c in selected] == [
         (0.5, 5, "louvain", 0), (0.5, 5, "louvain", 1),
     ]  # fmt: skip
 
 
-def test_a_method_or_dataset_that_is_new_to_a_suite_joins_it(suite_file):
-    found = chosen(suite_file, methods=("fedavg",), datasets=("pubmed",), seeds=(0,))
-    assert {(name, c.method.name, c.dataset.name) for name, c in found} == {("made", "fedavg", "pubmed")}
-    assert sorted({cell.training.local_epochs for _, cell in found}) == [2, 3]  # each block keeps its training
+def test_new_methods_and_datasets_are_added_to_a_suite(suite_file):
+    selected = chosen(suite_file, methods=("fedavg",), datasets=("pubmed",), seeds=(0,))
+    assert {(name, c.method.name, c.dataset.name) for name, c in selected} == {("made", "fedavg", "pubmed")}
+    assert sorted({cell.training.local_epochs for _, cell in selected}) == [2, 3]  # each block keeps its training
 
 
-def test_what_departs_from_the_protocol_is_custom(suite_file):
+def test_a_departure_from_the_protocol_is_custom(suite_file):
     assert {name for name, _ in chosen(suite_file, clients=(4,))} == {"custom"}
     assert {name for name, _ in chosen(suite_file, backbones=("gat",))} == {"custom"}
     assert {name for name, _ in chosen(suite_file, settings=("rounds=3",))} == {"custom"}
@@ -216,18 +221,18 @@ def test_what_departs_from_the_protocol_is_custom(suite_file):
 
 
 def test_an_override_of_a_dataset_gives_way_to_an_option(suite_file):
-    found = chosen(suite_file, clients=(3,))
-    assert {(name, c.dataset.name) for name, c in found} == {("made", "csbm")}
+    selected = chosen(suite_file, clients=(3,))
+    assert {(name, c.dataset.name) for name, c in selected} == {("made", "csbm")}
     assert {c.clients for _, c in chosen(suite_file, clients=(4,))} == {4}
     assert {name for name, _ in chosen(suite_file, datasets=("cora",), clients=(3,))} == {"custom"}
 
 
 def test_settings_reach_every_part_that_has_them(suite_file):
     settings = ("training.lr=1e-3", "backbone.hidden=8", "mu=2", "nodes=70")
-    found = [cell for _, cell in chosen(suite_file, settings=settings)]
+    changed = [cell for _, cell in chosen(suite_file, settings=settings)]
     plain = [cell for _, cell in chosen(suite_file)]
-    assert len(found) == len(plain)
-    for cell, before in zip(found, plain, strict=True):
+    assert len(changed) == len(plain)
+    for cell, before in zip(changed, plain, strict=True):
         assert cell.training.lr == 0.001
         assert {backbone.params["hidden"] for backbone in cell.backbones} == {8}
         assert cell.method.params.get("mu", 2.0) == 2.0
@@ -235,14 +240,16 @@ def test_settings_reach_every_part_that_has_them(suite_file):
         assert cell.key != before.key
 
 
-def test_former_names_of_settings_are_taken_and_written(suite_file):
+def test_former_names_of_settings_are_accepted_and_written(suite_file):
     former = {"select": "last", "model": "personal", "data": "global"}
-    given = {"select_by": "last", "score_model": "personal", "score_on": "global"}
-    old, new = (chosen(suite_file, settings=[f"training.{k}={v}" for k, v in own.items()]) for own in (former, given))
+    current = {"select_by": "last", "score_model": "personal", "score_on": "global"}
+    old, new = (
+        chosen(suite_file, settings=[f"training.{k}={v}" for k, v in names.items()]) for names in (former, current)
+    )
     assert old == new and {cell.training.score_on for _, cell in new} == {"global"}
     for _, cell in new:
         written = cell.training.params()
-        assert former.items() <= written.items() and not given.keys() & written.keys()
+        assert former.items() <= written.items() and not current.keys() & written.keys()
         assert type(cell.training)(**written) == cell.training
 
 
@@ -269,7 +276,7 @@ def test_former_names_of_settings_are_taken_and_written(suite_file):
     ],
 )
 def test_wrong_requests_are_one_line(suite_file, request_, message):
-    if message is None:  # csbm's own seed: the only parameter of that name
+    if message is None:  # csbm has the only parameter of that name
         assert chosen(suite_file, **request_)
         return
     with pytest.raises(UserError) as caught:
@@ -285,19 +292,19 @@ def test_a_setting_that_two_sections_have_must_name_its_section(suite_file):
         chosen(suite_file, methods=("scaffold",), datasets=("cora",), settings=("training.lr=0.3",))
 
 
-def test_without_a_suite_the_leaderboard_is_meant():
-    found = select(Request(methods=("fedavg",), datasets=("cora",)))
-    assert {name for name, _ in found} == {"leaderboard"}
-    assert len(found) == 5
+def test_the_default_suite_is_the_leaderboard():
+    selected = select(Request(methods=("fedavg",), datasets=("cora",)))
+    assert {name for name, _ in selected} == {"leaderboard"}
+    assert len(selected) == 5
     with pytest.raises(UserError, match="say what to run"):
         select(Request())
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
-        ("quick.yaml", "the benchmark has a suite 'quick' of its own; rename the file"),
-        ("Leaderboard.yml", "the benchmark has a suite 'Leaderboard' of its own; rename the file"),
+        ("quick.yaml", "the benchmark has a suite 'quick'; rename the file"),
+        ("Leaderboard.yml", "the benchmark has a suite 'Leaderboard'; rename the file"),
         *((f"{name}.yaml", f"rows cannot be filed under {name!r}; rename") for name in sorted(RESERVED | {"custom"})),
         (".hidden.yaml", "rows cannot be filed under '.hidden'; rename"),
         ("two words.yaml", "rows cannot be filed under 'two words'; rename"),
@@ -305,12 +312,12 @@ def test_without_a_suite_the_leaderboard_is_meant():
         ("x" * 150 + ".yaml", "rows cannot be filed under 'xxx"),
     ],
 )
-def test_a_suite_file_is_not_called_as_something_that_lies_in_a_results_folder(tmp_path, name, told):
+def test_a_suite_file_must_not_have_a_reserved_name(tmp_path, name, message):
     text = (suitefile.FOLDER / "quick.yaml").read_text()
     (tmp_path / name).write_text(text)
     with pytest.raises(UserError) as error:
         load_suite(str(tmp_path / name))
-    assert str(error.value).startswith(f"{tmp_path / name}: {told}")
+    assert str(error.value).startswith(f"{tmp_path / name}: {message}")
     assert load_suite(str(suitefile.FOLDER / "quick.yaml")) == load_suite("quick")  # the file itself
 
 
@@ -330,7 +337,7 @@ def test_a_suite_file_is_a_small_file_without_a_key_given_twice(tmp_path):
         load_suite(str(path))
 
 
-def test_the_node_board_stops_everyone_alike_and_tunes_on_ten_louvain_clients() -> None:
+def test_the_node_board_has_one_stopping_rule_and_tunes_on_ten_louvain_clients() -> None:
     suite = load_suite("node")
     cells = suite.cells()
     tasks = {(cell.dataset.name, cell.partition.name, cell.clients) for cell in cells}
@@ -338,7 +345,7 @@ def test_the_node_board_stops_everyone_alike_and_tunes_on_ten_louvain_clients() 
     assert {partition for _, partition, _ in tasks} == {"louvain", "label-dirichlet", "metis"}
     methods = [method for block in suite.cross for method in block.methods]
     assert {method.name for method in methods if not method.tuned} == {"majority"}
-    studied = [study.cell for own in studies(Wanted("node", methods=("fedavg",))).values() for study in own]
+    studied = [study.cell for group in studies(Wanted("node", methods=("fedavg",))).values() for study in group]
     assert len({cell.dataset.name for cell in studied}) == 16
     assert {(cell.partition.name, cell.clients) for cell in studied} == {("louvain", 10)}
     assert {(cell.training.rounds, cell.training.patience) for cell in cells + studied} == {(400, 40)}

@@ -1,4 +1,4 @@
-"""What the terminal answers: scores after a run, cost before it, groups of commands, short errors, exports."""
+"""Output of the terminal: scores after a run, cost before it, groups of commands, short errors, exports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ASKED = ["run", "--quick", "-m", "fedavg,local", "-d", "csbm", "--set", "trainin
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory, in_process: None) -> tuple[Path, str]:
-    """A folder in which a run was started without --results, and what it said."""
+    """A folder in which a run was started without --results, and its output."""
     import contextlib
     import io
 
@@ -35,26 +35,26 @@ def ran(tmp_path_factory: pytest.TempPathFactory, in_process: None) -> tuple[Pat
     with contextlib.chdir(folder) if hasattr(contextlib, "chdir") else pytest.MonkeyPatch.context() as patch:
         if patch is not None:
             patch.chdir(folder)
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said):
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
             assert main(ASKED) == 0
-    return folder, said.getvalue()
+    return folder, output.getvalue()
 
 
 def test_rows_go_to_runs_and_the_table_is_of_them(ran: tuple[Path, str]) -> None:
-    folder, said = ran
+    folder, output = ran
     rows = fglbench.load_results(folder / "runs")
     assert not (folder / "results").exists() and len(rows) == 4
     scores = rows.pivot(index="seed", columns="method", values="score")
     gap = 100 * (scores["local"] - scores["fedavg"])
     half = 12.706 * gap.std(ddof=1) / np.sqrt(2)  # Student's t of one degree of freedom
-    (line,) = [each for each in said.splitlines() if each.startswith("local ")]
+    (line,) = [each for each in output.splitlines() if each.startswith("local ")]
     assert f"{100 * scores['local'].mean():.1f} ± {100 * scores['local'].std(ddof=1):.1f}" in line
     assert f"{gap.mean():+.1f} ({gap.mean() - half:+.1f} to {gap.mean() + half:+.1f})" in line
-    assert "baseline" in said and "4 runs" in said
+    assert "baseline" in output and "4 runs" in output
 
 
-def test_readers_take_runs_while_it_has_rows(
+def test_readers_use_runs_if_it_has_rows(
     ran: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ran[0])
@@ -73,7 +73,7 @@ def test_readers_take_runs_while_it_has_rows(
     assert reading() == Path("results")
 
 
-def test_the_readme_beside_runs_is_left_alone(ran: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readme_next_to_runs_is_unchanged(ran: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ran[0])
     text = "<!-- leaderboard:start -->\nas it was\n<!-- leaderboard:end -->\n"
     Path("README.md").write_text(text)
@@ -81,7 +81,7 @@ def test_the_readme_beside_runs_is_left_alone(ran: tuple[Path, str], monkeypatch
     assert Path("README.md").read_text() == text
 
 
-def test_cost_is_of_published_timings_where_the_rows_here_know_too_little() -> None:
+def test_cost_uses_published_timings_if_rows_are_missing() -> None:
     cells = [cell for _, cell in select(Request(suites=("quick",), methods=("fedavg",), datasets=("cora",)))]
     line, hours = told_runs(cells, [], Options(jobs=2))
     assert line.startswith(f"{len(cells)} runs, about") and "on 2 workers (by published timings)" in line
@@ -92,44 +92,44 @@ def test_cost_is_of_published_timings_where_the_rows_here_know_too_little() -> N
 
 
 def test_more_than_an_hour_is_asked_about_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(run_command.typer, "confirm", lambda text, default: asked.append(text))
+    questions: list[str] = []
+    monkeypatch.setattr(run_command.typer, "confirm", lambda text, default: questions.append(text))
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     run_command.ask(5.0, yes=False)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     run_command.ask(0.5, yes=False)
     run_command.ask(5.0, yes=True)
-    assert asked == []
+    assert questions == []
     with pytest.raises(UserError, match="nothing was run"):
         run_command.ask(5.0, yes=False)
-    assert len(asked) == 1
+    assert len(questions) == 1
 
 
 def test_help_is_grouped_and_short(capsys: pytest.CaptureFixture[str]) -> None:
     import typer
 
-    there = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
-    assert there <= COMMANDS.keys() and max(len(words) for _, words in COMMANDS.values()) <= 50
+    commands = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    assert commands <= COMMANDS.keys() and max(len(words) for _, words in COMMANDS.values()) <= 50
     assert main(["-h"]) == 0
-    said = capsys.readouterr().out
-    assert all(f"{group}:" in said for group, _ in COMMANDS.values())
+    output = capsys.readouterr().out
+    assert all(f"{group}:" in output for group, _ in COMMANDS.values())
     assert main(["run", "-h"]) == 0
-    said = capsys.readouterr().out
-    assert all(f"{panel}:" in said for panel in ("What", "How", "Where"))
+    output = capsys.readouterr().out
+    assert all(f"{panel}:" in output for panel in ("What", "How", "Where"))
 
 
 def test_an_error_names_the_nearest_and_not_all() -> None:
     names = [f"method{k}" for k in range(60)]
-    said = str(did_you_mean("metod1", names, "method"))
-    assert "did you mean 'method1'" in said and "nearest of 60" in said and said.count("method") == NEAREST + 2
+    message = str(did_you_mean("metod1", names, "method"))
+    assert "did you mean 'method1'" in message and "nearest of 60" in message and message.count("method") == NEAREST + 2
 
 
 METHODS, DATASETS = {"local": 1.0, "fedavg": 2.0, "fgssl": 10.0}, {"cora": 0.01, "pubmed": 0.2}
 
 
-def made(method: str, dataset: str, rounds: int = 50, cap: int = 100, **more: object) -> Row:
-    """A row that took what the product of its method's and its dataset's figure says, for each round."""
-    own = {
+def make_row(method: str, dataset: str, rounds: int = 50, cap: int = 100, **more: object) -> Row:
+    """A row with seconds per round equal to the product of the method's and the dataset's factor."""
+    fields = {
         "method": method,
         "dataset": dataset,
         "backbone": "gcn",
@@ -138,7 +138,7 @@ def made(method: str, dataset: str, rounds: int = 50, cap: int = 100, **more: ob
         "rounds": rounds,
         "cpu_seconds": METHODS[method] * DATASETS[dataset] * rounds,
     }
-    return Row.model_construct(**own | more)
+    return Row.model_construct(**fields | more)
 
 
 def cell(method: str, dataset: str, cap: int = 100) -> Cell:
@@ -151,34 +151,36 @@ def cell(method: str, dataset: str, cap: int = 100) -> Cell:
 PAIRS = list(itertools.product(METHODS, DATASETS))
 
 
-def test_a_pair_that_no_row_has_is_judged_by_the_others() -> None:
-    costs = Costs(made(*pair) for pair in PAIRS if pair != ("fgssl", "pubmed"))
+def test_a_pair_without_rows_is_estimated_from_the_others() -> None:
+    costs = Costs(make_row(*pair) for pair in PAIRS if pair != ("fgssl", "pubmed"))
     assert costs.seconds(cell("fgssl", "pubmed")) == pytest.approx(10 * 0.2 * 50)
 
 
-def test_where_method_and_dataset_met_their_own_rows_count() -> None:
-    rows = [made(*pair) for pair in PAIRS if pair != ("fgssl", "cora")]
-    assert Costs([*rows, made("fgssl", "cora", cpu_seconds=7.0)]).seconds(cell("fgssl", "cora")) == pytest.approx(7.0)
+def test_rows_of_the_same_method_and_dataset_take_precedence() -> None:
+    rows = [make_row(*pair) for pair in PAIRS if pair != ("fgssl", "cora")]
+    assert Costs([*rows, make_row("fgssl", "cora", cpu_seconds=7.0)]).seconds(cell("fgssl", "cora")) == pytest.approx(
+        7.0
+    )
 
 
 def test_the_rounds_are_the_medians_of_rows_with_the_same_end() -> None:
-    rows = [made("local", "cora", rounds) for rounds in (20, 30, 90)] + [made("fedavg", "cora", 60)]
+    rows = [make_row("local", "cora", rounds) for rounds in (20, 30, 90)] + [make_row("fedavg", "cora", 60)]
     costs = Costs(rows)
     assert costs.rounds(cell("local", "pubmed")) == 30
     assert costs.rounds(cell("fgssl", "cora")) == 45  # of all four
     assert costs.rounds(cell("local", "cora", cap=400)) == 400
 
 
-def test_an_older_row_has_wall_seconds_and_a_failed_one_nothing() -> None:
-    rows = [made("local", "cora", cpu_seconds=None, train_seconds=5.0), made("fedavg", "cora", status="failed")]
+def test_older_rows_give_wall_seconds_and_failed_ones_nothing() -> None:
+    rows = [make_row("local", "cora", cpu_seconds=None, train_seconds=5.0), make_row("fedavg", "cora", status="failed")]
     assert Costs(rows).seconds(cell("local", "cora")) == pytest.approx(5.0)
     assert Costs(rows).seconds(cell("fedavg", "cora")) == "method fedavg"
 
 
-def test_a_sum_names_what_it_leaves_out() -> None:
-    costs = Costs([made("local", "cora", cpu_seconds=HOUR / 2)])
-    found = costs.of([(cell("local", "cora"), 3), (cell("local", "pubmed"), 2), (cell("fgssl", "cora"), 1)])
-    assert found.hours == pytest.approx(1.5)
-    assert found.unknown == {"dataset pubmed": 2, "method fgssl": 1}
-    assert told(found).endswith("3 runs cannot be judged: no row of dataset pubmed, method fgssl")
+def test_a_sum_names_unknown_parts() -> None:
+    costs = Costs([make_row("local", "cora", cpu_seconds=HOUR / 2)])
+    estimate = costs.of([(cell("local", "cora"), 3), (cell("local", "pubmed"), 2), (cell("fgssl", "cora"), 1)])
+    assert estimate.hours == pytest.approx(1.5)
+    assert estimate.unknown == {"dataset pubmed": 2, "method fgssl": 1}
+    assert told(estimate).endswith("3 runs cannot be judged: no row of dataset pubmed, method fgssl")
     assert Costs([]).of([(cell("local", "cora"), 1)]).unknown == {"method local": 1}

@@ -1,5 +1,5 @@
-"""The trackers, read back by the services' own libraries, offline. Each test is left out where its library is not
-installed (`pip install 'fglbench[tensorboard,wandb,mlflow]'`)."""
+"""The trackers, read with the libraries of the services, offline. A test is skipped if its library is not installed
+(`pip install 'fglbench[tensorboard,wandb,mlflow]'`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fglbench.benchmark.runner.plan import Item
 from fglbench.benchmark.trackers import Tracker
 from fglbench.registry import UserError
 
-ASKED: dict[str, Any] = {
+OPTIONS: dict[str, Any] = {
     "quick": True, "methods": ["fedavg", "local"], "datasets": ["csbm"], "seeds": [0],
     "settings": ["training.rounds=3"],
 }  # fmt: skip
@@ -24,15 +24,15 @@ ASKED: dict[str, Any] = {
 
 def tracked(observer: fglbench.Observer, results: Path, **options: Any) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
     """The rows of a run, and each run's curves by key."""
-    rows = fglbench.run(**ASKED, results=results, observer=observer, **options or {"in_process": True})
+    rows = fglbench.run(**OPTIONS, results=results, observer=observer, **options or {"in_process": True})
     assert set(rows["status"]) == {"ok"} and len(rows) == 2
     curves = fglbench.curves(rows, results)
     return rows.set_index("key"), dict(iter(curves.groupby("key")))
 
 
-def same(found: list[tuple[int, float]], curve: pd.DataFrame, name: str) -> None:
-    assert [step for step, _ in found] == list(curve["round"]) == [1, 2, 3]
-    assert [value for _, value in found] == pytest.approx(list(curve[name]))
+def check_curve(points: list[tuple[int, float]], curve: pd.DataFrame, name: str) -> None:
+    assert [step for step, _ in points] == list(curve["round"]) == [1, 2, 3]
+    assert [value for _, value in points] == pytest.approx(list(curve[name]))
 
 
 def test_tensorboard_has_the_curves(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_tensorboard_has_the_curves(tmp_path: Path) -> None:
         (key,) = [key for key in rows.index if file.parent.name.endswith(key[:6])]
         events = EventAccumulator(str(file)).Reload()
         for name in ("val", "score"):
-            same([(event.step, event.value) for event in events.Scalars(name)], curves[key], name)
+            check_curve([(event.step, event.value) for event in events.Scalars(name)], curves[key], name)
         assert events.Scalars("final/score")[0].value == pytest.approx(rows.loc[key, "score"])
         settings = events.Tensors("settings/text_summary")[0].tensor_proto.string_val[0].decode()
         assert f"method: {rows.loc[key, 'method']}" in settings and "training.rounds: 3" in settings
@@ -64,12 +64,12 @@ def test_wandb_has_the_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         key = config["key"]
         assert config["method"] == rows.loc[key, "method"] and config["training.rounds"] == 3 and code == 0
         for name in ("val", "score"):
-            same([(line["_step"], line[name]) for line in history if name in line], curves[key], name)
+            check_curve([(line["_step"], line[name]) for line in history if name in line], curves[key], name)
         assert summary["final/score"] == pytest.approx(rows.loc[key, "score"]) and summary["status"] == "ok"
 
 
 def wandb_records(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, Any], int]:
-    """What an offline run's file holds: history, summary, configuration, exit code."""
+    """The content of the file of an offline run: history, summary, configuration, exit code."""
     from wandb.proto import wandb_internal_pb2
 
     def read(items: Any) -> dict[str, Any]:
@@ -109,17 +109,17 @@ def records(data: bytes) -> Iterator[bytes]:
 
 def test_mlflow_has_the_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlflow")
-    pytest.importorskip("sqlalchemy")  # and alembic, which optuna brings: the database of a test
+    pytest.importorskip("sqlalchemy")  # and alembic, installed with optuna: the database of this test
     observer = fglbench.MLflow("own", uri=f"sqlite:///{tmp_path}/mlflow.db")
     rows, curves = tracked(observer, tmp_path / "rows")
-    found = observer.client.search_runs([observer.experiment])
-    assert len(found) == 2
-    for run in found:
+    runs = observer.client.search_runs([observer.experiment])
+    assert len(runs) == 2
+    for run in runs:
         key = run.data.params["key"]
         assert run.info.status == "FINISHED" and run.data.params["method"] == rows.loc[key, "method"]
         for name in ("val", "score"):
             history = observer.client.get_metric_history(run.info.run_id, name)
-            same(sorted((each.step, each.value) for each in history), curves[key], name)
+            check_curve(sorted((each.step, each.value) for each in history), curves[key], name)
         assert run.data.metrics["final_score"] == pytest.approx(rows.loc[key, "score"])
 
 
@@ -128,45 +128,45 @@ class Noted(Tracker):
 
     def __init__(self, interrupted: bool = False) -> None:
         super().__init__()
-        self.told: list[tuple[Any, ...]] = []
+        self.calls: list[tuple[Any, ...]] = []
         self.interrupted = interrupted
 
     def open(self, item: Item) -> str:
-        self.told.append(("open", item.cell.method.name))
+        self.calls.append(("open", item.cell.method.name))
         return item.cell.method.name
 
     def log(self, run: str, figures: Any, number: int) -> None:
-        self.told.append(("log", run, number))
+        self.calls.append(("log", run, number))
         assert all(isinstance(value, float) for value in figures.values()) and 0 <= figures["val"] <= 1
         if self.interrupted:
             raise KeyboardInterrupt
 
     def close(self, run: str, row: Any) -> None:
-        self.told.append(("close", run, row and row.status))
+        self.calls.append(("close", run, row and row.status))
 
 
-def test_a_run_is_opened_logged_and_closed_also_if_it_is_skipped_or_interrupted(tmp_path: Path) -> None:
-    asked = ASKED | {"methods": ["fedavg", "fclg"], "in_process": True}
+def test_every_run_is_opened_logged_and_closed(tmp_path: Path) -> None:
+    options = OPTIONS | {"methods": ["fedavg", "fclg"], "in_process": True}
     noted = Noted()
-    fglbench.run(**asked, results=tmp_path / "a", observer=noted)
-    assert noted.told == [
+    fglbench.run(**options, results=tmp_path / "a", observer=noted)
+    assert noted.calls == [
         ("open", "fedavg"), *(("log", "fedavg", number) for number in (1, 2, 3)), ("close", "fedavg", "ok"),
         ("open", "fclg"), ("close", "fclg", "skipped"),
     ]  # fmt: skip
     noted = Noted(interrupted=True)
     with pytest.raises(KeyboardInterrupt):
-        fglbench.run(**asked, results=tmp_path / "b", observer=noted)
-    assert noted.told == [("open", "fedavg"), ("log", "fedavg", 1), ("close", "fedavg", None)]
+        fglbench.run(**options, results=tmp_path / "b", observer=noted)
+    assert noted.calls == [("open", "fedavg"), ("log", "fedavg", 1), ("close", "fedavg", None)]
 
 
-def test_an_mlflow_that_cannot_be_opened_is_said_in_one_line() -> None:
+def test_an_unavailable_mlflow_is_one_line() -> None:
     pytest.importorskip("mlflow")
     with pytest.raises(UserError, match=r"MLflow cannot be used at 'nowhere://x': "):
         fglbench.MLflow(uri="nowhere://x")
 
 
 @pytest.mark.parametrize("name", ["TensorBoard", "WandB", "MLflow"])
-def test_a_missing_library_is_said_with_the_command(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_named_with_its_command(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, name.lower(), None)
     with pytest.raises(UserError, match=rf"pip install 'fglbench\[{name.lower()}\]'"):
         getattr(fglbench, name)()

@@ -1,4 +1,4 @@
-"""A plug-in with methods that go wrong in every way a cell can."""
+"""A plug-in with methods that fail in every way a cell can fail."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Trouble(FedAvg):
 
 @METHODS.register("t-killed")
 class Killed(Trouble):
-    """As by kill -9."""
+    """As with kill -9."""
 
     def strike(self):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -34,7 +34,7 @@ class Killed(Trouble):
 
 @METHODS.register("t-killed-once")
 class KilledOnce(Trouble):
-    """As by a user who ends the wrong process, and sees it."""
+    """Killed by a user once."""
 
     def strike(self):
         if not os.path.exists(os.environ["TROUBLES_MARK"]):
@@ -44,7 +44,7 @@ class KilledOnce(Trouble):
 
 @METHODS.register("t-painted")
 class Painted(Trouble):
-    """An exception that steers the terminal and turns the text around."""
+    """An exception with control characters for the terminal and for text direction."""
 
     def strike(self):
         raise ValueError("\x1b[31mred\x1b[0m \u202eback\u202c\x07 \x1b]0;title\x07" + "x" * 3000)
@@ -52,7 +52,7 @@ class Painted(Trouble):
 
 @METHODS.register("t-hang")
 class Hang(Trouble):
-    """Never comes back."""
+    """Never ends."""
 
     def strike(self):
         time.sleep(3600)
@@ -68,7 +68,7 @@ class Bug(Trouble):
 
 @METHODS.register("t-memory-error")
 class OutOfMemory(Trouble):
-    """Python's own complaint."""
+    """The exception of Python."""
 
     def strike(self):
         raise MemoryError
@@ -76,7 +76,7 @@ class OutOfMemory(Trouble):
 
 @METHODS.register("t-allocation")
 class Allocation(Trouble):
-    """torch's complaint."""
+    """The exception of torch."""
 
     def strike(self):
         torch.empty(1 << 50)
@@ -84,7 +84,7 @@ class Allocation(Trouble):
 
 @METHODS.register("t-hungry")
 class Hungry(Trouble):
-    """Takes a GiB and holds it."""
+    """Holds a GiB of memory."""
 
     def strike(self):
         held = bytearray(b"x") * (1 << 30)
@@ -94,7 +94,7 @@ class Hungry(Trouble):
 
 @METHODS.register("t-diverges")
 class Diverges(Trouble):
-    """A model that is not a number."""
+    """A model with nan."""
 
     def aggregate(self, server, models):
         return {name: value * float("nan") for name, value in super().aggregate(server, models).items()}
@@ -105,7 +105,7 @@ class Diverges(Trouble):
 
 @METHODS.register("t-skips")
 class Skips(FedAvg):
-    """Does not apply."""
+    """Is skipped."""
 
     def skip(self, facts, backbones):
         return "needs a moon"

@@ -14,7 +14,7 @@ import torch
 from typer.testing import CliRunner
 
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.cli.data import _trust, app
+from fglbench.benchmark.cli.data import _checked, app
 from fglbench.benchmark.suites.published import PROPERTIES, TASK, read_properties, write_properties
 from fglbench.benchmark.suites.suitefile import load_suite
 from fglbench.datasets import DATASETS, content as contents
@@ -65,7 +65,7 @@ def test_fetch_then_info_without_the_mirror(toy_cora: str, monkeypatch: pytest.M
 
 
 def test_fetch_continues_after_a_failure(toy_cora: str) -> None:
-    with pytest.raises(UserError, match="1 of 2 datasets could not be had: wiki"):
+    with pytest.raises(UserError, match="1 of 2 datasets are unavailable: wiki"):
         run("fetch", "wiki", "cora")
     assert cache_file("cora").is_file()
     with pytest.raises(UserError, match="did you mean 'cora'"):
@@ -81,7 +81,7 @@ def test_info_of_a_synthetic_dataset_says_so() -> None:
 
 def test_each_of_several_sets_is_checked() -> None:
     known = "against the registered fingerprint"
-    assert _trust(DATASETS.build("domains:mutag+dhfr")) == f"mutag: {known}; dhfr: {known}"
+    assert _checked(DATASETS.build("domains:mutag+dhfr")) == f"mutag: {known}; dhfr: {known}"
 
 
 def test_partition_prints_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

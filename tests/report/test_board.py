@@ -166,7 +166,7 @@ def test_a_mark_counts_the_rows_that_were_run_again(results: Path, rows) -> None
     assert "| alpha ✓2 " in text
     assert "| beta ✗1/2 " in text
     assert "| gamma " in text
-    assert "- ✓n: the maintainers drew n rows" in text
+    assert "- ✓n: the maintainers ran n rows" in text
 
 
 def test_the_last_verdict_on_a_row_counts(results: Path, rows) -> None:

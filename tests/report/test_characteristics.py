@@ -18,7 +18,7 @@ from fglbench.report.groups import kind_of_data, models
 from fglbench.report.leaderboard import key_findings
 from fglbench.report.loading import load_boards
 from fglbench.report.ranking import Ranking
-from fglbench.report.tables import kinds_table
+from fglbench.report.special_tables import kinds_table
 from fglbench.report.text import to_markdown
 
 from . import samples

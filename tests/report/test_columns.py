@@ -16,7 +16,7 @@ from fglbench.report.html.pages import cell_html, pixels
 from fglbench.report.loading import load_boards
 from fglbench.report.provenance import training_settings
 from fglbench.report.ranking import Ranking, setting_loss
-from fglbench.report.special_tables import clients_table
+from fglbench.report.special_tables import client_gains, clients_table
 from fglbench.report.statistics import ranks
 from fglbench.report.tables import ranking_table, task_table
 from fglbench.report.text import ABSENT, Cell, Column, Interval, Line, Span, Table, to_markdown
@@ -135,8 +135,8 @@ def test_scores_below_the_majority_are_marked() -> None:
     ranking = Ranking(samples.board(rows))
     text = {line.entrant: line.cells[1].spans[0].text for line in tables.per_dataset_table(ranking).lines}
     assert text == {"good": "50.00 ± 0.00", "bad": "30.00 ± 0.00 ▽", "majority": "40.00 ± 0.00"}
-    assert "▽: below a reference that learns nothing" in tables.legend(ranking.board)
-    assert "▽" not in tables.legend(samples.board(samples.demo()))
+    assert "▽: below a reference that learns nothing" in tables.legend(ranking)
+    assert "▽" not in tables.legend(Ranking(samples.board(samples.demo())))
 
 
 def test_a_tuned_method_is_one_entry_with_any_settings() -> None:
@@ -213,7 +213,7 @@ def board(partition: str, scores: dict[tuple[str, int], list[float | None]] = SC
 
 
 def test_gains_by_hand() -> None:
-    gains = board("source").client_gains.droplevel("task_label")
+    gains = client_gains(board("source")).droplevel("task_label")
     assert gains.loc["alpha"].tolist() == pytest.approx([0.75, 0.0])  # a half and all; -0.1 and +0.1
     assert gains.loc["beta"].tolist() == pytest.approx([0.25, -0.15])
     assert gains.loc["local"].isna().all()
@@ -236,9 +236,9 @@ def test_gain_columns_need_clients_from_the_data(partition: str) -> None:
 
 def test_without_local_training_or_with_other_clients_there_is_no_gain() -> None:
     without = {key: values for key, values in SCORES.items() if key[0] != "local"}
-    assert board("source", without).client_gains.isna().all(axis=None)
+    assert client_gains(board("source", without)).isna().all(axis=None)
     other = SCORES | {("alpha", 1): [0.5, 0.9]}
-    gains = board("source", other).client_gains.droplevel("task_label")
+    gains = client_gains(board("source", other)).droplevel("task_label")
     assert gains.loc["alpha"].isna().all() and gains.loc["beta"].notna().all()
 
 

@@ -164,7 +164,7 @@ def test_method_page_shows_places_failures_and_formula(tmp_path: Path) -> None:
     assert "https://arxiv.org/abs/1812.06127" in {link.attributes["href"] for link in page.all("a")}
     (parameter,) = [row for row in page.all("tr") if row.all("th")[0:1] and row.all("th")[0].text == "mu"]
     assert parameter.all("td")[1].text == "0.5"
-    assert "No leaderboard has a row of it" in site["method-moon.html"].text  # registered, and not run
+    assert "No leaderboard has rows of this method" in site["method-moon.html"].text  # registered, and not run
 
 
 def test_defaults_and_tuned_side_by_side_by_hand() -> None:

@@ -160,7 +160,7 @@ def test_index_counts_figures_and_claims(tmp_path: Path) -> None:
     # Differences 0, +8 and +0.2 points have the median 0.2; FedGL > Federated is supported, two claims have one seed.
     assert line[2:] == ["3/20", "0\N{EN DASH}2", "+0.20", "1", "0", "2", "1"]
     # 21 as printed and with a late start, 17 under four readings without the contrast, 7 with earlier reports.
-    assert "these are 117 claims; 1 of them are judged from 3 seeds or more." in text
+    assert "these are 117 claims; 1 of them are judged from at least 3 seeds." in text
     assert sum("not run" in line for line in text.splitlines() if line.startswith("|")) == 16
 
 

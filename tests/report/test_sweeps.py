@@ -196,7 +196,7 @@ def test_privacy_curves_need_three_noises(tmp_path: Path) -> None:
 
 def test_tasks_of_fewer_clients_come_first() -> None:
     places = [(f"cora ({n} clients)", "fedavg", 1.0) for n in (100, 50, 10)] + [("cora (50 clients)", "moon", 1.0)]
-    assert [place[0] for place in sorted(places, key=privacy_cost._in_order)] == [
+    assert [place[0] for place in sorted(places, key=privacy_cost._natural_order)] == [
         f"cora ({n} clients)" for n in (10, 50, 50, 100)
     ]  # fmt: skip
     assert [privacy_cost._short(value) for value in (1211.8, 354.9, 81.12, 4.162)] == ["1,212", "355", "81.1", "4.16"]

@@ -1,4 +1,4 @@
-"""Link prediction: what is split, what is hidden, and the numbers against plain loops and other libraries."""
+"""Link prediction: the split, hidden edges, and the numbers against plain loops and other libraries."""
 
 from __future__ import annotations
 
@@ -53,42 +53,42 @@ def test_edges_are_split_per_client_and_drawn_pairs_have_no_edge() -> None:
         counts = {name: len(edges) for name, edges in parts.items()}
         assert counts["val"] == round(0.1 * len(every)) and counts["test"] == round(0.2 * len(every))
         assert sorted(sum(parts.values(), [])) == sorted(every)  # noqa: RUF017
-        others = [pair for name in counts for pair in part(client, name, 0)]
-        assert len(set(others)) == len(others) == 2 * len(every) and not set(others) & every
+        drawn = [pair for name in counts for pair in part(client, name, 0)]
+        assert len(set(drawn)) == len(drawn) == 2 * len(every) and not set(drawn) & every
         assert {name: len(part(client, name, 0)) for name in counts} == {name: 2 * n for name, n in counts.items()}
-        assert all(first < second for first, second in others)
-        assert undirected(client.graph) == set(parts["train"])  # messages pass over training edges alone
+        assert all(first < second for first, second in drawn)
+        assert undirected(client.graph) == set(parts["train"])  # messages pass over training edges only
 
 
-def test_no_edge_to_be_predicted_is_in_anything_that_a_method_sees() -> None:
+def test_a_method_sees_no_edge_to_be_predicted() -> None:
     for clients, partition in ((3, "uniform"), (6, "random-overlap")):
-        made = build_federation(data(), PARTITIONS.build(partition), SPLITS.build("links"), clients, 1)
+        world = build_federation(data(), PARTITIONS.build(partition), SPLITS.build("links"), clients, 1)
         tested = {
             tuple(sorted(client.graph.ndata["global_id"][list(pair)].tolist()))
-            for client in made.clients for name in ("val", "test") for pair in part(client, name, 1)
+            for client in world.clients for name in ("val", "test") for pair in part(client, name, 1)
         }  # fmt: skip
-        seen = hide_labels(made)
+        seen = hide_labels(world)
         assert seen.whole.graph.num_edges() == 0 and (seen.whole.label == -1).all()
-        for client in seen.clients:  # an edge that two clients hold is no training edge of the other
+        for client in seen.clients:  # also edges of two clients
             assert not undirected(client.graph, client.graph.ndata["global_id"]) & tested
             assert (client.label[~client.masks["train"]] == -1).all() and (client.graph.ndata["label"] == -1).all()
         assert tested
 
 
-def test_a_dense_graph_gives_what_pairs_it_has() -> None:
+def test_a_dense_graph_gives_all_pairs_without_an_edge() -> None:
     source, target = torch.triu_indices(12, 12, 1)
     source, target = source[:-6], target[:-6]  # 60 edges, 6 pairs without
     whole = replace(data(12), graph=dgl.graph((torch.cat([source, target]), torch.cat([target, source]))))
-    made = build_federation(whole, PARTITIONS.build("uniform"), SPLITS.build("links"), 1, 0)
-    client = made.clients[0]
+    world = build_federation(whole, PARTITIONS.build("uniform"), SPLITS.build("links"), 1, 0)
+    client = world.clients[0]
     assert int((client.label == 0).sum()) == 6 and int((client.label == 1).sum()) == 60
 
 
 @pytest.mark.parametrize("values", [{"train": 0.5}, {"negatives": 0}, {"score": "hits"}])
-def test_wrong_shares_are_one_line(values) -> None:
-    with pytest.raises(UserError) as told:
+def test_invalid_shares_are_one_line(values) -> None:
+    with pytest.raises(UserError) as caught:
         SPLITS.build("links", values)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_graph_without_edges_and_conditions_of_nodes_are_one_line() -> None:
@@ -123,17 +123,17 @@ def reference(client, params: dict[str, torch.Tensor], decoder: str) -> torch.Te
 
 @pytest.mark.parametrize("decoder", ["dot", "mlp"])
 def test_fedavg_is_a_plain_loop_over_clients(decoder: str) -> None:
-    made = federation()
+    world = federation()
     backbone = BACKBONES.build("gcn", {"hidden": 8, "dropout": 0.0, "decoder": decoder})
     config = TrainConfig(rounds=2, local_epochs=2, optimiser="sgd", lr=0.1, weight_decay=0.0)
-    simulation, evaluator = set_up(made, METHODS.build("fedavg"), [backbone], config, 3)
+    simulation, evaluator = set_up(world, METHODS.build("fedavg"), [backbone], config, 3)
     phase = simulation.method.phases(config)[0]
     model = {name: value.clone() for name, value in simulation.server.initial_model().items()}
     assert set(model) >= ({"post.weight", "head.bias"} if decoder == "mlp" else {"1.weight"})
     for number in (1, 2):
         simulation.round(phase, number)
-        trained, sizes = [], [client.graph.num_nodes() for client in made.clients]
-        for client in made.clients:
+        trained, sizes = [], [client.graph.num_nodes() for client in world.clients]
+        for client in world.clients:
             local = {name: value.clone().requires_grad_() for name, value in model.items()}
             for _ in range(2):
                 known, logits = client.masks["train"], reference(client, local, decoder)
@@ -153,14 +153,14 @@ def test_fedavg_is_a_plain_loop_over_clients(decoder: str) -> None:
     for name, value in model.items():
         assert torch.allclose(models.server[name], value, rtol=1e-4, atol=1e-5), name
     scored = evaluator.score(models, "global", "local")
-    for k, client in enumerate(made.clients):
+    for k, client in enumerate(world.clients):
         with torch.no_grad():
             logits, tested = reference(client, model, decoder), client.masks["test"]
         area = roc_auc_score(client.label[tested], (logits[:, 1] - logits[:, 0])[tested])
         assert float(scored.test[k]) == pytest.approx(area, abs=1e-6)
 
 
-def test_mean_reciprocal_rank_is_that_of_ogb() -> None:
+def test_mean_reciprocal_rank_equals_ogb() -> None:
     rng = np.random.default_rng(0)
     margin, label = (
         torch.from_numpy(rng.integers(0, 9, 60).astype(np.float32)),
@@ -169,16 +169,16 @@ def test_mean_reciprocal_rank_is_that_of_ogb() -> None:
     masks = {"val": torch.zeros(60, dtype=torch.bool), "test": torch.ones(60, dtype=torch.bool)}
     ranks = Target.of([label], [masks], [40, 20]).mrr(margin, "test")
     for k, rows in enumerate((slice(0, 40), slice(40, 60))):
-        edges, others = margin[rows][label[rows] == 1], margin[rows][label[rows] == 0]
-        told = OgbEvaluator(name="ogbl-citation2").eval(
-            {"y_pred_pos": edges, "y_pred_neg": others.expand(len(edges), len(others))}
+        edges, negatives = margin[rows][label[rows] == 1], margin[rows][label[rows] == 0]
+        expected = OgbEvaluator(name="ogbl-citation2").eval(
+            {"y_pred_pos": edges, "y_pred_neg": negatives.expand(len(edges), len(negatives))}
         )
-        assert float(ranks[k]) == pytest.approx(float(told["mrr_list"].mean()), abs=1e-6)
+        assert float(ranks[k]) == pytest.approx(float(expected["mrr_list"].mean()), abs=1e-6)
 
 
 def test_scores_follow_the_measure_and_hidden_labels_change_nothing() -> None:
-    def run(made):
-        return train(made, METHODS.build("fedavg"), [BACKBONES.build("gcn", {"hidden": 8})], TrainConfig(rounds=3), 0)
+    def run(world):
+        return train(world, METHODS.build("fedavg"), [BACKBONES.build("gcn", {"hidden": 8})], TrainConfig(rounds=3), 0)
 
     area, rank = run(federation()), run(federation(score="mrr"))
     assert area.score_metric == "ROC AUC of links, global model, local test, mean over clients"
@@ -189,20 +189,20 @@ def test_scores_follow_the_measure_and_hidden_labels_change_nothing() -> None:
     assert other.upload_bytes == area.upload_bytes and other.history["upload_bytes"] == area.history["upload_bytes"]
 
 
-def test_different_architectures_and_one_client_alone_agree() -> None:
-    made = federation()
+def test_scores_do_not_depend_on_client_batches() -> None:
+    world = federation()
     backbones = [BACKBONES.build(name, {"hidden": 8}) for name in ("gcn", "sage")]
     config = TrainConfig(rounds=3, local_epochs=2)
     runs = [
-        train(made, METHODS.build("local"), backbones, config, 0, clients_per_batch=size).per_client["score"]
+        train(world, METHODS.build("local"), backbones, config, 0, clients_per_batch=size).per_client["score"]
         for size in (3, 1)
     ]
     assert runs[0] == pytest.approx(runs[1], abs=1e-5)
 
 
 def test_the_model_adds_nothing_to_the_encoder_but_the_decoder() -> None:
-    given = BACKBONES.build("gcn", {"hidden": 8})
-    assert set(LinkModel.around(given).init(np.random.default_rng(0), 5, 2)) == {
+    encoder = BACKBONES.build("gcn", {"hidden": 8})
+    assert set(LinkModel.around(encoder).init(np.random.default_rng(0), 5, 2)) == {
         "0.weight",
         "0.bias",
         "1.weight",

@@ -45,13 +45,13 @@ def graphs(goal: str, score: str):
     )
 
 
-def made(data):
+def federation_of(data):
     return build_federation(check_data(data), PARTITIONS.build("uniform"), SPLITS.build("ratio"), 3, 0)
 
 
 def run(data, method: str = "fedavg"):
-    """A federation, its simulation after a round, what its model predicts on each client, and its evaluation."""
-    federation = made(data)
+    """A federation, the logits and loss at first, the predictions after a round on each client, and their scores."""
+    federation = federation_of(data)
     backbone = BACKBONES.build("gin", {"hidden": 8}) if data.task == "graph" else BACKBONES.build("gcn", {"hidden": 8})
     simulation, evaluator = set_up(federation, METHODS.build(method), [backbone], CONFIG, 1)
     clients = simulation.client_batches[0]
@@ -74,7 +74,7 @@ def rows(client, part: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("score", ["rmse", "mae"])
 @pytest.mark.parametrize("task", ["node", "graph"])
-def test_loss_and_errors_are_those_of_torch_and_scikit_learn(task: str, score: str) -> None:
+def test_loss_and_errors_equal_torch_and_scikit_learn(task: str, score: str) -> None:
     data = nodes(score) if task == "node" else graphs("graph-regression", score)
     federation, logits, loss, predicted, scored = run(data)
     assert federation.task == f"{task}-regression" and federation.num_classes == 1
@@ -84,13 +84,13 @@ def test_loss_and_errors_are_those_of_torch_and_scikit_learn(task: str, score: s
         for part, errors in (("val", scored.val), ("test", scored.test)):
             _, mine = rows(client, part)
             truth, guess = target[mine].numpy(), predicted[k][mine].numpy()
-            told = mean_absolute_error(truth, guess) if score == "mae" else mean_squared_error(truth, guess) ** 0.5
-            assert float(errors[k]) == pytest.approx(told, abs=1e-5)
+            expected = mean_absolute_error(truth, guess) if score == "mae" else mean_squared_error(truth, guess) ** 0.5
+            assert float(errors[k]) == pytest.approx(expected, abs=1e-5)
 
 
 def test_nodes_without_a_target_have_no_part_and_the_best_round_has_the_lowest_error() -> None:
     data = nodes()
-    federation = made(data)
+    federation = federation_of(data)
     for client in federation.clients:
         target, _ = rows(client, "train")
         some = torch.stack([rows(client, part)[1] for part in ("train", "val", "test")]).any(0)
@@ -102,14 +102,14 @@ def test_nodes_without_a_target_have_no_part_and_the_best_round_has_the_lowest_e
 
 
 def test_learning_lowers_the_error_of_every_method_that_applies() -> None:
-    federation, config = made(nodes()), TrainConfig(rounds=40, local_epochs=3, lr=0.03)
+    federation, config = federation_of(nodes()), TrainConfig(rounds=40, local_epochs=3, lr=0.03)
     spread = float(torch.cat([rows(client, "test")[0] for client in federation.clients]).nan_to_num().std())
     for name in ("fedavg", "fedprox", "ditto", "fedper"):
         outcome = train(federation, METHODS.build(name), [BACKBONES.build("mlp", {"hidden": 16})], config, 0)
         assert outcome.score < 0.6 * spread, (name, outcome.score, spread)
 
 
-def test_several_labels_are_those_of_torch_and_ogb() -> None:
+def test_several_labels_equal_torch_and_ogb() -> None:
     federation, logits, loss, predicted, scored = run(graphs("graph-labels", "roc_auc"))
     assert federation.num_classes == 3
     evaluator = OgbEvaluator(name="ogbg-moltox21")
@@ -120,11 +120,11 @@ def test_several_labels_are_those_of_torch_and_ogb() -> None:
         wanted = F.binary_cross_entropy_with_logits(logits[k][known], target[known])
         assert float(loss[k]) == pytest.approx(float(wanted), abs=1e-5)
         _, mine = rows(client, "test")
-        told = evaluator.eval({"y_true": target[mine].numpy(), "y_pred": predicted[k][mine].numpy()})
-        assert float(scored.test[k]) == pytest.approx(told["rocauc"], abs=1e-5)
+        expected = evaluator.eval({"y_true": target[mine].numpy(), "y_pred": predicted[k][mine].numpy()})
+        assert float(scored.test[k]) == pytest.approx(expected["rocauc"], abs=1e-5)
 
 
-def test_the_scaffold_split_is_that_of_deepchem_and_clients_share_no_scaffold() -> None:
+def test_the_scaffold_split_equals_deepchem_and_clients_share_no_scaffold() -> None:
     data = replace(graphs("graph-regression", "rmse"), group=torch.from_numpy(np.arange(90) ** 2 % 17))
     federation = build_federation(data, PARTITIONS.build("scaffold"), SPLITS.build("scaffold"), 3, 0)
     seen: set[int] = set()
@@ -149,18 +149,18 @@ def test_the_scaffold_split_is_that_of_deepchem_and_clients_share_no_scaffold() 
     assert len(seen) == len(set(data.group.tolist()))
 
 
-def test_what_has_no_scaffolds_or_no_classes_is_one_line() -> None:
+def test_data_without_scaffolds_or_classes_are_one_line() -> None:
     data = graphs("graph-regression", "rmse")
     for partition, split in (("scaffold", "ratio"), ("uniform", "scaffold"), ("uniform", "none")):
-        with pytest.raises(UserError, match=r"choose (uniform|ratio)") as told:
+        with pytest.raises(UserError, match=r"choose (uniform|ratio)") as caught:
             build_federation(data, PARTITIONS.build(partition), SPLITS.build(split), 3, 0)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(caught.value)
 
 
 SMILES = ["CCO", "not a molecule", "c1ccccc1O", "c1ccccc1CC(=O)N", "[Na+].[Cl-]", "C1CC1C"]
 
 
-def test_molecules_are_those_of_ogb(tmp_path) -> None:
+def test_molecules_equal_ogb(tmp_path) -> None:
     pytest.importorskip("rdkit")
     from ogb.utils import smiles2graph
     from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
@@ -187,10 +187,10 @@ def test_molecules_are_those_of_ogb(tmp_path) -> None:
         first += graph["num_nodes"]
 
 
-def test_without_rdkit_there_is_one_line(tmp_path, monkeypatch) -> None:
+def test_missing_rdkit_is_one_line(tmp_path, monkeypatch) -> None:
     from fglbench.datasets.molecules import read_molecules
 
     monkeypatch.setitem(sys.modules, "rdkit", None)
-    with pytest.raises(UserError, match=r"pip install .fglbench\[molecules\]") as told:
+    with pytest.raises(UserError, match=r"pip install .fglbench\[molecules\]") as caught:
         read_molecules({"some.csv": tmp_path / "some.csv"})
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)

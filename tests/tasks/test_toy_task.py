@@ -1,4 +1,4 @@
-"""A task is one file: a plug-in sets a task with its split, loss and score, and everything else takes it."""
+"""A task is one file: a plug-in defines a task with its split, loss and score, and all commands accept it."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ cross:
 """
 
 
-def test_its_numbers_are_those_of_the_file(toy) -> None:
+def test_scores_of_the_toy_task_equal_its_file(toy) -> None:
     data = DATASETS.build("csbm", {"nodes": 90, "classes": 3, "features": 8, "homophily": 0.9}).load()
-    made = build_federation(data, PARTITIONS.build("uniform"), SPLITS.build("toy-degrees"), 3, 0)
-    assert made.task == "toy-degree" and made.num_classes == 1
+    world = build_federation(data, PARTITIONS.build("uniform"), SPLITS.build("toy-degrees"), 3, 0)
+    assert world.task == "toy-degree" and world.num_classes == 1
     config = TrainConfig(rounds=1, local_epochs=1)
-    simulation, evaluator = set_up(made, METHODS.build("fedavg"), [BACKBONES.build("gcn", {"hidden": 8})], config, 0)
+    simulation, evaluator = set_up(world, METHODS.build("fedavg"), [BACKBONES.build("gcn", {"hidden": 8})], config, 0)
     clients = simulation.client_batches[0]
     assert torch.isnan(clients.batch.label[~clients.batch.masks["train"]]).all()  # hidden from the method
     simulation.round(simulation.method.phases(config)[0], 1)
@@ -100,19 +100,19 @@ def test_its_numbers_are_those_of_the_file(toy) -> None:
     with torch.no_grad():
         predicted = clients.forward(models.expanded(3), training=False).logits.split(clients.batch.sizes)
     errors = evaluator.score(models, "global", "local").test
-    for k, (client, estimate) in enumerate(zip(made.clients, predicted, strict=True)):
+    for k, (client, estimate) in enumerate(zip(world.clients, predicted, strict=True)):
         rows = client.graph.ndata["test_mask"].bool()
         degree = data.graph.in_degrees()[client.graph.ndata["global_id"]].float()
         assert float(errors[k]) == pytest.approx(mean_absolute_error(degree[rows], estimate[rows, 0]), abs=1e-5)
 
 
-def test_a_name_is_taken_once(toy) -> None:
+def test_a_task_is_registered_once(toy) -> None:
     with pytest.raises(ValueError, match="registered twice"):
         add_task(Task("toy-degree", TASKS["node"].batch, TASKS["node"].evaluator))
 
 
 @pytest.mark.usefixtures("in_process")
-def test_commands_run_validate_and_report_it(toy, tmp_path, monkeypatch, capsys) -> None:
+def test_commands_run_validate_and_report_the_toy_task(toy, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "toy.yaml").write_text(SUITE)
     assert main(["run", "-s", "toy.yaml", "--plugin", str(toy), "-y", "-j", "1"]) == 0
@@ -132,12 +132,12 @@ def test_commands_run_validate_and_report_it(toy, tmp_path, monkeypatch, capsys)
             assert float(row["val"]) == min(history["val"]) and float(row["score"]) > 0.2
     capsys.readouterr()
     main(["validate", "runs"])
-    told = capsys.readouterr()
-    problems = [line for line in (told.out + told.err).splitlines() if line.startswith("runs/")]
-    assert all("git_dirty" in line for line in problems)  # what this checkout is, and nothing that rows say
+    output = capsys.readouterr()
+    problems = [line for line in (output.out + output.err).splitlines() if line.startswith("runs/")]
+    assert all("git_dirty" in line for line in problems)  # of this checkout
     assert main(["report", "--results", "runs"]) == 0
     scores = {row["method"]: float(row["score"]) for row in rows if row["status"] == "ok"}
     with (tmp_path / "runs/toy/tables/csbm.csv").open() as file:
-        told = {line["method"]: float(line["score"]) for line in csv.DictReader(file)}
-    assert list(told) == sorted(scores, key=scores.get)  # the lowest error is first
-    assert told == pytest.approx(scores, rel=1e-5)  # as in the rows, not negative
+        table = {line["method"]: float(line["score"]) for line in csv.DictReader(file)}
+    assert list(table) == sorted(scores, key=scores.get)  # the lowest error is first
+    assert table == pytest.approx(scores, rel=1e-5)  # as in the rows, not negative

@@ -46,8 +46,8 @@ def study(suite: str) -> Callable[..., Study]:
     """A study of one method of the tiny suite."""
 
     def make(method: str = "fedavg", **values: object) -> Study:
-        ((made,),) = studies(Wanted(suite, methods=(method,), **values)).values()
-        return made
+        ((result,),) = studies(Wanted(suite, methods=(method,), **values)).values()
+        return result
 
     return make
 
@@ -57,12 +57,12 @@ def carried_out(tmp_path: Path) -> Callable[..., list[Row]]:
     """Runs all rungs of a study without workers; its rows."""
 
     def run(study: Study, federations: FederationCache | None = None) -> list[Row]:
-        federations, made = federations or FederationCache(), []
+        federations, finished = federations or FederationCache(), []
         while cells := study.cells():
             stamp = {"environment": "0" * 12}
             rows = [execute(cell, "tiny", Store(tmp_path), federations, stamp) for cell in cells]
             study.tell({row.key: row for row in rows})
-            made += rows
-        return made
+            finished += rows
+        return finished
 
     return run

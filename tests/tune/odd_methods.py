@@ -1,4 +1,4 @@
-"""A plug-in: methods that are tuned well, badly or not at all."""
+"""A plug-in: methods that can be tuned well, badly or not at all."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Broken(FedAvg):
 
 @METHODS.register("t-outside")
 class Outside(FedAvg):
-    """A range beyond the field's bounds."""
+    """A range beyond the bounds of the field."""
 
     mu: float = Field(0.1, ge=0, json_schema_extra=tunable(-1.0, 0.1))
 
 
 @METHODS.register("t-greedy")
 class Greedy(FedAvg):
-    """More parameters of its own than may be tuned."""
+    """Too many tunable parameters."""
 
     a: int = Field(0, json_schema_extra=tunable(0, 1))
     b: int = Field(0, json_schema_extra=tunable(0, 1))
@@ -48,7 +48,7 @@ class Greedy(FedAvg):
 
 @METHODS.register("t-fixed")
 class Fixed(FedAvg):
-    """Brings everything that could be tuned."""
+    """Sets all values that could be tuned."""
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"optimiser": "sgd", "lr": 0.1, "weight_decay": 0.0})

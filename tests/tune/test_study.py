@@ -1,4 +1,4 @@
-"""A study: what it draws, what continues, what it chooses, and what it must not see."""
+"""A study: its draws, resumed trials, the choice, and that test labels do not matter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fglbench.registry import UserError
 
 
 def rows_of(study, value):
-    """Rows of the rung that is due, as if `value` (of a cell) had been measured."""
+    """Rows of the current rung with `value` (of a cell) as validation score."""
     rows = {}
     for cell in study.cells():
         row = cell.row("tiny", status="ok", started="", environment="e")
@@ -24,16 +24,16 @@ def rows_of(study, value):
     return rows
 
 
-def test_the_budget_is_that_of_a_count_by_hand_and_doubles_for_large_spaces() -> None:
+def test_the_budget_equals_a_count_by_hand_and_doubles_for_large_spaces() -> None:
     by_dataset = studies(Wanted("leaderboard", methods=("local", "global", "scaffold", "fedomd"), datasets=("cora",)))
     budgets = {
         study.cell.method.name: (study.sizes, study.rungs, study.rounds, study.size) for study in by_dataset["cora"]
     }
     small, large = ([8, 2], [33, 100], 8 * 33 + 2 * 100, 10), ([16, 4], [33, 100], 16 * 33 + 4 * 100, 20)
-    assert budgets == {"local": small, "global": small, "scaffold": small, "fedomd": large}  # FedOMD: 3 x 5 of its own
+    assert budgets == {"local": small, "global": small, "scaffold": small, "fedomd": large}  # FedOMD: 3 x 5 settings
 
 
-def test_what_is_granted_is_what_is_run(study, carried_out) -> None:
+def test_the_rounds_run_are_the_rounds_of_the_budget(study, carried_out) -> None:
     search = study(trials=5, seeds=(100, 101))
     rows = carried_out(search)
     assert sum(row.rounds for row in rows) == search.rounds == search.ran == 2 * (5 * 3 + 2 * 9)
@@ -73,7 +73,7 @@ def test_all_methods_are_given_the_same_optimiser_settings() -> None:
     assert rows["fedavg"] == rows["local"] == rows["fedsage"] == rows["fedprox"][:8]
     assert rows["fedavg"][0] == ('{"lr":0.01,"optimiser":"adam"}', '{"weight_decay":0.0005}', '{"dropout":0.5}')
     assert len(set(rows["fedavg"])) == 8 and len(set(rows["fedprox"])) == 16
-    # SCAFFOLD brings its own SGD: its rate takes the optimiser's place, the other columns are those of all.
+    # SCAFFOLD sets SGD: its rate replaces that of the optimiser, the other columns are equal.
     assert [row[1:] for row in rows["scaffold"]] == [row[1:] for row in rows["fedavg"]]
     assert {json.loads(point["method.lr"])["lr"] for point in by_method["scaffold"].points} == {
         0.05,
@@ -91,7 +91,7 @@ def test_the_table_spans_the_rates_of_the_protocol_and_repeats_nothing() -> None
     assert (min(rates["sgd"]), max(rates["sgd"])) == (0.05, 3)
     assert (min(rates["adam"]), max(rates["adam"])) == (0.001, 0.1)
     assert (min(row.sgd_rate for row in TABLE), max(row.sgd_rate for row in TABLE)) == (0.05, 3)
-    assert len(set(TABLE)) == len({row[:4] for row in TABLE}) == MANY - 1  # and the suite's own
+    assert len(set(TABLE)) == len({row[:4] for row in TABLE}) == MANY - 1  # and that of the suite
 
 
 def test_a_random_design_draws_from_the_ranges_anew_for_each_method_and_dataset() -> None:
@@ -168,7 +168,7 @@ def test_a_trial_that_failed_goes_no_further_and_others_do(study) -> None:
     assert search.chosen("").default is None
 
 
-def test_when_all_trials_fail_the_first_reason_is_told(study, carried_out) -> None:
+def test_if_all_trials_fail_the_first_reason_is_the_error(study, carried_out) -> None:
     search = study("t-broken", trials=3)
     rows = carried_out(search)
     assert [row.status for row in rows] == ["failed"] * 3  # each is a row
@@ -177,7 +177,7 @@ def test_when_all_trials_fail_the_first_reason_is_told(study, carried_out) -> No
 
 
 @pytest.mark.parametrize(
-    ("method", "values", "told"),
+    ("method", "values", "message"),
     [
         ("t-outside", {}, "mu: input should be greater than or equal to 0, got -1"),
         ("t-greedy", {}, "tunes 3 parameters of its own; at most 2"),
@@ -188,13 +188,13 @@ def test_when_all_trials_fail_the_first_reason_is_told(study, carried_out) -> No
         ("fedavg", {"seeds": (100, 99)}, "seed 99 cannot be tuned on: seeds below 100 are for scores"),
     ],
 )
-def test_what_cannot_be_tuned_is_one_line(study, method, values, told) -> None:
-    with pytest.raises(UserError, match=told) as caught:
+def test_an_invalid_study_is_one_line(study, method, values, message) -> None:
+    with pytest.raises(UserError, match=message) as caught:
         study(method, **values)
     assert "\n" not in str(caught.value)
 
 
-def test_what_has_no_validation_is_refused() -> None:
+def test_a_suite_without_validation_is_refused() -> None:
     with pytest.raises(UserError, match="clustered without validation"):
         studies(Wanted("clustering"))
 

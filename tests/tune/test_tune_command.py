@@ -1,4 +1,4 @@
-"""`fglbench tune`: what it leaves, and going on after it was stopped."""
+"""`fglbench tune`: its files, and resuming after a stop."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_optuna_can_read_the_study(done) -> None:
     assert sorted(states) == ["COMPLETE", "COMPLETE", "PRUNED", "PRUNED"]
 
 
-def test_what_was_interrupted_goes_on_to_the_same_end(done, suite, odd, tmp_path) -> None:
+def test_an_interrupted_study_resumes_to_the_same_choice(done, suite, odd, tmp_path) -> None:
     folder, _ = done
     shutil.copytree(folder / "tuning" / "tiny", tmp_path / "tuning" / "tiny")
     path = tmp_path / "tuning" / "tiny" / "fedavg.csv"
@@ -71,7 +71,7 @@ def test_what_was_interrupted_goes_on_to_the_same_end(done, suite, odd, tmp_path
     assert path.read_bytes() == again  # nothing is left to run
 
 
-def test_the_report_tells_what_the_rows_say(done, suite, odd) -> None:
+def test_the_report_has_the_numbers_of_the_rows(done, suite, odd) -> None:
     folder, _ = done
     assert tune(suite, folder, odd, "--report") == 0
     page = " ".join((folder / "tuning" / "tiny" / "README.md").read_text().split())
@@ -93,15 +93,15 @@ def test_there_is_no_report_without_a_finished_study(suite, odd, tmp_path, capsy
     assert "no finished study of suite" in capsys.readouterr().err
 
 
-def test_a_dry_run_says_what_it_costs(suite, odd, tmp_path, capsys) -> None:
+def test_a_dry_run_gives_runs_and_rounds(suite, odd, tmp_path, capsys) -> None:
     assert tune(suite, tmp_path, odd, "--dry-run") == 0
-    said = capsys.readouterr().out
-    assert "2 studies: 12 runs, 60 rounds" in said
+    output = capsys.readouterr().out
+    assert "2 studies: 12 runs, 60 rounds" in output
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         (["--trials", "0"], "greater than or equal to 1"),
         (["--rounds", "0"], "greater than or equal to 1"),
@@ -112,31 +112,31 @@ def test_a_dry_run_says_what_it_costs(suite, odd, tmp_path, capsys) -> None:
         (["-d", "tu:ENZYMES", "-m", "fclg"], "fclg is not defined for graph classification"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(suite, odd, tmp_path, capsys, more, told) -> None:
+def test_a_mistake_is_one_line_and_exit_code_2(suite, odd, tmp_path, capsys, more, message) -> None:
     assert tune(suite, tmp_path, odd, *more) == 2
-    said = capsys.readouterr().err.strip()
-    assert told in said and "\n" not in said
+    output = capsys.readouterr().err.strip()
+    assert message in output and "\n" not in output
     assert not list(tmp_path.iterdir())
 
 
-def test_a_results_folder_of_trials_is_valid_but_for_its_commits(done) -> None:
+def test_a_results_folder_of_trials_is_valid_except_for_its_commits(done) -> None:
     from fglbench.benchmark.submission.validate import validate
 
     folder, _ = done
     report = validate(folder / "tuning", "tuning")
-    # Of a checkout at work, of a copy without its history, and of the plug-in.
-    known = ("uncommitted changes", "is no git checkout", "is not known here")
+    # About a changed checkout, a copy without history, and the plug-in.
+    known = ("uncommitted changes", "is no git checkout", "is unknown, so")
     assert not [str(finding) for finding in report.findings.entries if not any(part in str(finding) for part in known)]
     assert len(report.lines) == 10
 
 
-def test_without_optuna_it_says_what_to_install(suite, tmp_path, odd, monkeypatch, capsys) -> None:
+def test_without_optuna_the_command_to_install_is_named(suite, tmp_path, odd, monkeypatch, capsys) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert tune(suite, tmp_path, odd) == 2
     assert capsys.readouterr().err.strip() == "fglbench: tune needs Optuna: pip install 'fglbench[tune]'"
 
 
-def test_a_dry_run_says_what_it_will_cost_by_the_rows_of_earlier_trials(done, suite, odd, capsys) -> None:
+def test_a_dry_run_gives_the_cost_from_earlier_trials(done, suite, odd, capsys) -> None:
     folder, _ = done
     assert tune(suite, folder, odd, "--dry-run") == 0
     assert "core-hours, judged by the rows here" in capsys.readouterr().out
@@ -154,7 +154,7 @@ def test_a_dry_run_says_what_it_will_cost_by_the_rows_of_earlier_trials(done, su
         ([], ["-m", "fedavg,local"], "left: 1 studies, 6 runs"),
     ],
 )
-def test_a_dry_run_counts_what_is_left_of_the_studies(done, suite, odd, tmp_path, capsys, gone, more, left) -> None:
+def test_a_dry_run_counts_the_remaining_runs(done, suite, odd, tmp_path, capsys, gone, more, left) -> None:
     shutil.copytree(done[0] / "tuning", tmp_path / "tuning")
     path = tmp_path / "tuning" / "tiny" / "fedavg.csv"
     with path.open(newline="") as file:

@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 import yaml
 
-import fglbench
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.runner.execute import FederationCache, execute
 from fglbench.benchmark.store import Store
@@ -50,7 +49,7 @@ def tuned(tmp_path, suite):
     return path
 
 
-def test_a_tuned_cell_has_the_setting_on_every_task_and_its_row_says_so(tuned, tmp_path) -> None:
+def test_a_tuned_cell_has_its_setting_on_every_task_and_in_its_row(tuned, tmp_path) -> None:
     cells = [cell for cell in load_suite(str(tuned)).cells() if cell.method.name == "fedprox"]
     assert {(cell.partition.name, cell.clients) for cell in cells} == {
         (name, clients) for name in ("uniform", "louvain") for clients in (3, 2)
@@ -58,16 +57,15 @@ def test_a_tuned_cell_has_the_setting_on_every_task_and_its_row_says_so(tuned, t
     for cell in cells:
         assert (cell.method.params["mu"], cell.training.lr, cell.training.optimiser) == (1.0, 0.5, "sgd")
         assert cell.training.rounds == 9 and cell.backbones[0].params["dropout"] == 0.0
-        assert cell.backbones[0].params["hidden"] == 16  # not tuned: the suite's
+        assert cell.backbones[0].params["hidden"] == 16  # not tuned
     row = execute(cells[0], "tiny", Store(tmp_path), FederationCache(), {"environment": "0" * 12})
-    told = {"rounds": 464, "seeds": [100], "study": CHOSEN["study"], "trials": 12}
-    assert json.loads(row.tuning) == told
-    again = Cell.of(row)  # without what was added later and is at its default
+    assert json.loads(row.tuning) == {"rounds": 464, "seeds": [100], "study": CHOSEN["study"], "trials": 12}
+    again = Cell.of(row)  # without later options at their default
     assert (again.identity, again.tuning) == (cells[0].identity, cells[0].tuning)
-    assert cells[0].key == Cell.of(row.model_copy(update={"tuning": ""})).key  # it is no part of what ran
+    assert cells[0].key == Cell.of(row.model_copy(update={"tuning": ""})).key  # not part of the experiment
 
 
-def test_what_is_not_tuned_is_left_out_and_named_with_its_command(tuned) -> None:
+def test_untuned_methods_are_left_out_and_named_with_their_command(tuned) -> None:
     suite = load_suite(str(tuned))
     assert suite.untuned() == [("moon", "csbm")]
     assert {cell.method.name for cell in suite.cells()} == {"fedavg", "fedprox"}
@@ -78,17 +76,19 @@ def test_what_is_not_tuned_is_left_out_and_named_with_its_command(tuned) -> None
     assert main(["run", "-s", str(tuned), "--dry-run"]) == 0
 
 
-def test_what_is_not_tuned_is_told_by_those_who_run_it_on_one_short_line(tuned, monkeypatch, capsys) -> None:
+def test_untuned_methods_are_named_on_one_short_line(tuned, monkeypatch, capsys) -> None:
     values = yaml.safe_load(tuned.read_text())
     names = ["fedprox", "moon", "fedgta", "fedproto", "scaffold", "local"]
     values["cross"]["methods"] = [{"name": name, "params": "tuned"} for name in names]
     values["cross"]["datasets"] = [values["cross"]["datasets"], "cora", "citeseer", "pubmed", "actor"]
     tuned.write_text(yaml.safe_dump(values))
-    told = "no tuned settings of fedprox, moon, fedgta and 3 more on cora, citeseer, pubmed and 2 more; `fglbench tune"
+    message = (
+        "no tuned settings of fedprox, moon, fedgta and 3 more on cora, citeseer, pubmed and 2 more; `fglbench tune"
+    )
     for command in (["run", "--dry-run"], ["status"]):
         assert main([*command, "-s", str(tuned), "--results", str(tuned.parent)]) == 0
         out, err = capsys.readouterr()
-        assert (out + err).count(f"suite 'tiny': {told} -s tiny` makes them") == 1
+        assert (out + err).count(f"suite 'tiny': {message} -s tiny` makes them") == 1
         assert (out + err).count("no tuned settings") == 1
     monkeypatch.setattr(suitefile, "FOLDER", tuned.parent)
     claims.cells_of.cache_clear()
@@ -104,7 +104,7 @@ def test_the_seed_that_chose_is_not_scored(tuned) -> None:
         select(Request(suites=(str(tuned),), methods=("fedprox",), seeds=(0, 100)))
 
 
-def test_what_is_tuned_of_a_suite_is_its_first_task_and_its_tuned_methods(tuned, suite) -> None:
+def test_tuning_uses_the_first_task_and_the_tuned_methods(tuned, suite) -> None:
     for path, names in ((tuned, {"fedprox", "moon"}), (suite, {"fedavg", "local"})):
         cells = load_suite(str(path)).base().cells()
         assert {cell.method.name for cell in cells} == names
@@ -131,7 +131,7 @@ def test_settings_are_read_as_they_were_written(tmp_path) -> None:
     assert (tmp_path / "t.yaml").read_text().startswith("# Written by `fglbench tune`")
 
 
-def test_a_tuned_method_is_one_entrant_whatever_was_chosen() -> None:
+def test_a_tuned_method_is_one_entry_with_any_settings() -> None:
     fixed = {"backbone": "gcn", "backbone_params": "{}", "method_params": "{}"}
     rows = [
         {"method": method, "tuning": tuning, "training": f'{{"lr":{lr}}}', **fixed}
@@ -148,7 +148,7 @@ def test_a_tuned_method_is_one_entrant_whatever_was_chosen() -> None:
     assert list(labels) == ["a", "a", "b (lr=1)", "b (lr=2)", "c", "c (tuned)"]
 
 
-def test_every_range_is_within_its_fields_bounds_and_two_at_most_are_a_methods_own() -> None:
+def test_ranges_are_within_bounds_and_at_most_two_per_method() -> None:
     for name in (name for name in METHODS.names() if not name.startswith("t-")):
         ranges = searched(METHODS.cls(name))
         assert len(ranges) <= 2, name
@@ -163,12 +163,12 @@ def test_choices_set_the_same_fields() -> None:
             tunable(*choices)
 
 
-def test_show_says_what_is_tuned(capsys) -> None:
+def test_show_names_the_tuned_values(capsys) -> None:
     assert main(["show", "fedprox"]) == 0
     assert "tune: 0.001 | 0.01 | 0.1 | 1.0" in " ".join(capsys.readouterr().out.split())
 
 
-def test_the_protocol_page_says_how_often_the_chosen_rate_is_at_the_edge_of_its_range() -> None:
+def test_the_protocol_page_has_the_share_of_rates_at_the_edge() -> None:
     settings = [
         setting
         for each in read_tuned(ROOT / "benchmark/suites/tuned/node-3.yaml").values()
@@ -184,14 +184,8 @@ def test_the_protocol_page_says_how_often_the_chosen_rate_is_at_the_edge_of_its_
         for setting in settings
     ]
     at_edge = sum(rate in edges[name] for name, rate in chosen)
-    said = f"now in {100 * at_edge / len(chosen):.0f}% of {len(chosen)}"
-    assert said in (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
-
-
-CHOSEN_TUNED: dict[str, Any] = {
-    "study": "tiny/fedprox/csbm/01234567", "trials": 12, "rounds": 464, "seeds": [100], "trial": 3, "val": 0.75,
-    "default": 0.5,
-}  # fmt: skip
+    message = f"now in {100 * at_edge / len(chosen):.0f}% of {len(chosen)}"
+    assert message in (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -201,24 +195,23 @@ CHOSEN_TUNED: dict[str, Any] = {
         ("default", 0, -0.01), ("default", 1, 1.01), ("default", None, "none"),
     ],
 )  # fmt: skip
-def test_figures_of_a_setting_within_their_bounds(field: str, last: Any, beyond: Any, tmp_path: Path) -> None:
+def test_figures_of_a_setting_must_be_within_bounds(field: str, last: Any, beyond: Any, tmp_path: Path) -> None:
     file = tmp_path / "tuned.yaml"
-    file.write_text(yaml.safe_dump({"fedprox": {"csbm": {**CHOSEN_TUNED, field: last}}}))
+    file.write_text(yaml.safe_dump({"fedprox": {"csbm": {**CHOSEN, field: last}}}))
     assert getattr(read_tuned(file)["fedprox"]["csbm"], field) == last
-    file.write_text(yaml.safe_dump({"fedprox": {"csbm": {**CHOSEN_TUNED, field: beyond}}}))
+    file.write_text(yaml.safe_dump({"fedprox": {"csbm": {**CHOSEN, field: beyond}}}))
     with pytest.raises(UserError, match=rf"cannot read tuned settings .*fedprox\.csbm\.{field}"):
         read_tuned(file)
 
 
-ROOT_SETTINGS_FROM_TRIALS = Path(fglbench.__file__).parent
-SUITES = sorted(path.stem for path in (ROOT_SETTINGS_FROM_TRIALS / "benchmark" / "suites" / "tuned").glob("*.yaml"))
+SUITES = sorted(path.stem for path in (ROOT / "benchmark" / "suites" / "tuned").glob("*.yaml"))
 Trial = dict[int, Row]  # by seed
 
 
 def trials_at_full_length(suite: str) -> dict[tuple[str, str, int], list[Trial]]:
     """(method, dataset, rounds) -> the trials with these rounds: rows of equal settings by their seeds."""
     groups: dict[tuple[Any, ...], Trial] = defaultdict(dict)
-    for row in Store(ROOT_SETTINGS_FROM_TRIALS / "results" / "tuning").rows(suite, latest_only=True):
+    for row in Store(ROOT / "results" / "tuning").rows(suite, latest_only=True):
         if row.val is not None:
             groups[row.method, row.dataset, row.training, row.method_params, row.backbone_params][row.seed] = row
     trials: dict[tuple[str, str, int], list[Trial]] = defaultdict(list)
@@ -243,7 +236,7 @@ def test_tuned_settings_are_the_best_of_their_trials(suite: str) -> None:
     The trials of a study were made at one commit (rows of several are those of a study that was gone on with).
     """
     trials, wrong = trials_at_full_length(suite), list[str]()
-    table = yaml.safe_load((ROOT_SETTINGS_FROM_TRIALS / "benchmark" / "suites" / "tuned" / f"{suite}.yaml").read_text())
+    table = yaml.safe_load((ROOT / "benchmark" / "suites" / "tuned" / f"{suite}.yaml").read_text())
     for method, datasets in table.items():
         for dataset, entry in datasets.items():
             of_the_entry = [

@@ -1,6 +1,6 @@
 "use strict";
-// Tabs, search, sorting, and on a board's page the choice of metric, datasets and columns, and the comparison of methods.
-// Without this script every table is there. The state is in the address: #tab=Scores&metric=macro_f1&data=cora|pubmed
+// Tabs, search, sorting; on the page of a board also the choice of metric, datasets and columns, and a comparison of methods.
+// Without this script all tables are shown. The state is in the address: #tab=Scores&metric=macro_f1&data=cora|pubmed
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const STATE = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
@@ -30,7 +30,7 @@ function search() {
   field.parentElement.hidden = false;
 }
 
-// One section at a time. A tab list is read by the keyboard's left and right.
+// Show one section at a time. The left and right keys move between tabs.
 function tabs() {
   const bar = document.querySelector(".tabs");
   const sections = [...document.querySelectorAll("[data-tab]")];
@@ -62,7 +62,7 @@ function tabs() {
   show((sections.find((own) => own.dataset.tab === STATE.tab) || sections[0]).dataset.tab);
 }
 
-// Sort by the values of a column, or by its text. Cells without a value come last, and equal ones keep their order.
+// Sort by the values of a column, or by its text. Cells without a value are last, and equal cells keep their order.
 function sortable(table) {
   const heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => {
@@ -87,7 +87,7 @@ function sortable(table) {
   });
 }
 
-// Buttons that save what a table shows as CSV, or copy it as LaTeX.
+// Buttons that save a table, as shown, as CSV or copy it as LaTeX.
 function savable(box) {
   const lines = () => [...box.querySelectorAll("tr")].map((row) => [...row.cells].map((cell) => cell.innerText.trim().replace(/\s+/g, " ")));
   const csv = make("button", { type: "button" }, "CSV");
@@ -122,7 +122,7 @@ const number = (value, sign = false) => {
 const named = (method) => make("th", { scope: "row", className: "method" }, make("a", { href: method.page }, method.name));
 const mean = (values) => (values.length && values.every((v) => v !== null) ? values.reduce((a, b) => a + b, 0) / values.length : null);
 
-// What is chosen: the metric's values, the places of its tasks, and those that a mean may include.
+// The choice of the reader: values of the metric, places of its tasks, and those that a mean may include.
 function choice(board) {
   const metric = STATE.metric in board.values ? STATE.metric : Object.keys(board.metrics)[0];
   const wanted = STATE.data?.split("|");
@@ -138,7 +138,7 @@ function overDatasets(board, values, places) {
   return [...groups.values()].map((own) => mean(own.map((i) => values[i])));
 }
 
-// Mean rank of each competing method with all values, ties shared; null for the others.
+// Mean rank of each ranked method with all values; ties share their mean rank; null for the others.
 function meanRanks(board, { values, tasks }) {
   const all = values.map((own) => overDatasets(board, own, tasks));
   const racing = board.methods.map((own, m) => own.status === "ranked" && all[m].every((v) => v !== null));
@@ -175,7 +175,7 @@ function scores(board, box) {
   savable(box.firstChild);
 }
 
-const FEW = 3; // methods that are compared
+const FEW = 3; // methods to compare, at most
 const MARKS = [(x) => ["circle", { cx: x, cy: 8, r: 5 }], (x) => ["rect", { x: x - 4.5, y: 3.5, width: 9, height: 9 }], (x) => ["path", { d: `M${x} 2l6 11h-12z` }]];
 
 function svg(tag, attributes, ...children) {
@@ -185,7 +185,7 @@ function svg(tag, attributes, ...children) {
   return found;
 }
 
-// The methods' values on one task, between the least and the greatest of all shown.
+// The values of the methods on one task, drawn between the least and the greatest of all.
 function dots(board, chosen, values, low, high) {
   const at = (value) => 8 + (184 * (value - low)) / (high - low || 1);
   const marks = chosen.map((m, i) => (values[i] === null ? "" : svg(...Object.values(MARKS[i](at(values[i]))).concat()))).filter(Boolean);
@@ -218,7 +218,7 @@ function menu(label, key, options, changed) {
   return make("label", {}, label, field);
 }
 
-// Boxes to tick; no state when all are ticked.
+// Checkboxes; the address has no state if all are ticked.
 function boxes(label, key, options, changed) {
   const ticked = () => STATE[key]?.split("|") || Object.keys(options);
   const fields = Object.entries(options).map(([value, text]) => [make("input", { type: "checkbox", value, checked: ticked().includes(value) }), text]);

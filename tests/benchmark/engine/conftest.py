@@ -1,4 +1,4 @@
-"""A device that is pretended, made known to torch once in a process; every method under settings of training."""
+"""A pretended device, registered with torch once per process; each backbone under several options."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ def pretend() -> Any:
     spec = importlib.util.spec_from_file_location("pretend", Path(__file__).with_name("pretend.py"))
     assert spec is not None
     assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="session")
 def at_hand(pretend: Any) -> AtHand:
     """`pretend.at_hand`: within it tensors can be made on the device and moved to it."""
-    found: AtHand = pretend.at_hand
-    return found
+    context: AtHand = pretend.at_hand
+    return context
 
 
 @pytest.fixture
 def wrapped_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The evaluator takes plain tensors alone; those of the device that is pretended are of a class of their own."""
+    """The evaluator accepts plain tensors only; the pretended device has its own tensor class."""
     for module in (evaluate, clustering):
-        monkeypatch.setattr(module, "demanded", lambda method, found, *_: found)
+        monkeypatch.setattr(module, "demanded", lambda method, predictions, *_: predictions)
 
 
 @pytest.fixture
@@ -55,6 +55,6 @@ def far(at_hand: AtHand) -> Iterator[torch.device]:
     ids=lambda param: " ".join([param[0], *param[1]]),
 )  # fmt: skip
 def backbone(request: pytest.FixtureRequest) -> Backbone:
-    """Every backbone of the package, narrow, with the options that take a path of their own."""
+    """Every backbone of the package, narrow, with the options that have a separate code path."""
     name, params = request.param
     return BACKBONES.build(name, {"hidden": 8, **params})

@@ -1,4 +1,4 @@
-"""Runs on a trial federation of the contract that are recorded, for tests of what is between clients and server."""
+"""Recorded runs on a trial federation of the contract, for tests of messages between clients and server."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ import torch
 
 from fglbench.benchmark.contract.recording import Record, record
 from fglbench.benchmark.contract.trial import Trial
+from fglbench.benchmark.engine import Outcome, train
+from fglbench.benchmark.engine.device import HOST
 from fglbench.methods import METHODS
+
+from ...sampled import SHORT
 
 
 def same(a: Record, b: Record) -> bool:
-    """Whether two runs have the same uploads and models, bit for bit."""
+    """Whether two runs have bitwise identical uploads and models."""
     pairs = list(zip(a.values, b.values, strict=True))
     return bool(pairs) and all(x[:2] == y[:2] and torch.equal(x[2], y[2]) for x, y in pairs)
 
@@ -26,17 +30,31 @@ def flat(model: dict[str, torch.Tensor]) -> np.ndarray:
     return np.concatenate(rows, 1).astype(np.float64)
 
 
+def run(trial: Trial, name: str, device: torch.device = HOST) -> Outcome:
+    """Train a method on a trial of the contract."""
+    return train(
+        trial.federation, METHODS.build(name, SHORT.get(name)), trial.backbones, trial.config, 0, device=device
+    )
+
+
+def difference(first: Outcome, second: Outcome) -> float:
+    """The largest difference in scores and validation of any round."""
+    curves = [np.array([outcome.history[name] for name in ("val", "score")]) for outcome in (first, second)]
+    np.testing.assert_array_equal(*(np.isnan(curve) for curve in curves))
+    return float(np.nanmax(np.abs(curves[0] - curves[1]), initial=0))
+
+
 def watched(name: str, trial: Trial) -> SimpleNamespace:
-    """A run with what crossed in each round: models down and up before any transform, what the server's function got,
-    the weights (K,) and the numbers of the participants."""
+    """A run with the messages of each round: models down and up before any transform, the input of the server half, the
+    weights (K,) and the numbers of the participants."""
     seen = SimpleNamespace(down=[], up=[], handed=[], weights=[], participants=[])
 
     def wrap(simulation: Any, step: Any) -> Any:
-        def server(own: Any, uploads: Any) -> Any:
+        def server(view: Any, uploads: Any) -> Any:
             seen.handed.append(flat(uploads["model"]))
-            seen.weights.append(own.weights.numpy().astype(np.float64))
-            seen.participants.append(list(own.participants))
-            return step.server(own, uploads)
+            seen.weights.append(view.weights.numpy().astype(np.float64))
+            seen.participants.append(list(view.participants))
+            return step.server(view, uploads)
 
         def client(clients: Any) -> Any:
             upload = step.client(clients)

@@ -1,4 +1,4 @@
-"""Each stacked backbone against DGL's own modules, client by client; orthogonal weights against loops and SVD."""
+"""Each stacked backbone against DGL's modules, client by client; orthogonal weights against loops and SVD."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Make = Callable[..., Federation]
 
 
 def stacked(backbone: Backbone, clients: int) -> Params:
-    """Different parameters for every client, biases and all."""
-    own = [backbone.init(stream(7, "test", k), D, C) for k in range(clients)]
+    """Different parameters for every client, also biases."""
+    draws = [backbone.init(stream(7, "test", k), D, C) for k in range(clients)]
     torch.manual_seed(0)
     return {
-        name: torch.stack([one[name] for one in own]) + 0.1 * torch.randn(clients, *own[0][name].shape)
-        for name in own[0]
+        name: torch.stack([params[name] for params in draws]) + 0.1 * torch.randn(clients, *draws[0][name].shape)
+        for name in draws[0]
     }
 
 
@@ -45,11 +45,11 @@ def assign(parameter: Any, value: torch.Tensor) -> None:
 
 def gcn(p: Params, layers: int) -> tuple[nn.Module, Callable[..., torch.Tensor], dict[str, nn.Parameter]]:
     convs = nn.ModuleList(dgl.nn.GraphConv(*p[f"{i}.weight"].shape, norm="both") for i in range(layers))
-    own = {}
+    parameters = {}
     for i, conv in enumerate(convs):
         assign(conv.weight, p[f"{i}.weight"])
         assign(conv.bias, p[f"{i}.bias"])
-        own |= {f"{i}.weight": conv.weight, f"{i}.bias": conv.bias}
+        parameters |= {f"{i}.weight": conv.weight, f"{i}.bias": conv.bias}
 
     def run(g: dgl.DGLGraph, x: torch.Tensor) -> torch.Tensor:
         g = dgl.add_self_loop(g)
@@ -57,12 +57,12 @@ def gcn(p: Params, layers: int) -> tuple[nn.Module, Callable[..., torch.Tensor],
             x = conv(g, torch.relu(x) if i else x)
         return x
 
-    return convs, run, own
+    return convs, run, parameters
 
 
 def gat(p: Params, layers: int) -> tuple[nn.Module, Callable[..., torch.Tensor], dict[str, nn.Parameter]]:
     convs = nn.ModuleList()
-    own = {}
+    parameters = {}
     for i in range(layers):
         heads, width = p[f"{i}.left"].shape
         conv = dgl.nn.GATConv(p[f"{i}.weight"].shape[0], width, heads)
@@ -70,7 +70,7 @@ def gat(p: Params, layers: int) -> tuple[nn.Module, Callable[..., torch.Tensor],
         assign(conv.attn_l, p[f"{i}.left"])
         assign(conv.attn_r, p[f"{i}.right"])
         assign(conv.bias, p[f"{i}.bias"])
-        own |= {f"{i}.left": conv.attn_l, f"{i}.right": conv.attn_r, f"{i}.bias": conv.bias}
+        parameters |= {f"{i}.left": conv.attn_l, f"{i}.right": conv.attn_r, f"{i}.bias": conv.bias}
         convs.append(conv)
 
     def run(g: dgl.DGLGraph, x: torch.Tensor) -> torch.Tensor:
@@ -79,19 +79,19 @@ def gat(p: Params, layers: int) -> tuple[nn.Module, Callable[..., torch.Tensor],
             x = conv(g, torch.relu(x) if i else x).flatten(1)
         return x
 
-    return convs, run, own
+    return convs, run, parameters
 
 
 def sage(p: Params, layers: int) -> tuple[nn.Module, Callable[..., torch.Tensor], dict[str, nn.Parameter]]:
     convs = nn.ModuleList()
-    own = {}
+    parameters = {}
     for i in range(layers):
         self_weight, neigh_weight = p[f"{i}.weight"].chunk(2, 1)
         conv = dgl.nn.SAGEConv(*self_weight.shape, "mean")
         assign(conv.fc_self.weight, self_weight.T)
         assign(conv.fc_neigh.weight, neigh_weight.T)
         assign(conv.fc_self.bias, p[f"{i}.bias"])
-        own |= {f"{i}.bias": conv.fc_self.bias}
+        parameters |= {f"{i}.bias": conv.fc_self.bias}
         convs.append(conv)
 
     def run(g: dgl.DGLGraph, x: torch.Tensor) -> torch.Tensor:
@@ -99,11 +99,11 @@ def sage(p: Params, layers: int) -> tuple[nn.Module, Callable[..., torch.Tensor]
             x = conv(g, torch.relu(x) if i else x)
         return x
 
-    return convs, run, own
+    return convs, run, parameters
 
 
 def norm(p: Params, name: str) -> list[nn.Module]:
-    """BatchNorm of torch by the statistics of what it is given, where the parameters have one of this name."""
+    """BatchNorm of torch with the statistics of its input, if the parameters have one of this name."""
     if f"{name}.scale" not in p:
         return []
     module = nn.BatchNorm1d(H, track_running_stats=False)
@@ -114,13 +114,13 @@ def norm(p: Params, name: str) -> list[nn.Module]:
 
 def gin(p: Params, layers: int) -> tuple[nn.Module, Callable[..., torch.Tensor], dict[str, nn.Parameter]]:
     convs = nn.ModuleList()
-    own = {}
+    parameters = {}
     for i in range(layers):
         inner = linear(p[f"{i}.inner.weight"], p[f"{i}.inner.bias"])
         outer = linear(p[f"{i}.outer.weight"], p[f"{i}.outer.bias"])
         mlp = nn.Sequential(inner, *norm(p, f"{i}.inner"), nn.ReLU(), outer, *norm(p, f"{i}.outer"))
         conv = dgl.nn.GINConv(mlp, "sum", init_eps=float(p[f"{i}.eps"]), learn_eps=True)
-        own |= {f"{i}.inner.bias": inner.bias, f"{i}.outer.bias": outer.bias, f"{i}.eps": conv.eps}
+        parameters |= {f"{i}.inner.bias": inner.bias, f"{i}.outer.bias": outer.bias, f"{i}.eps": conv.eps}
         convs.append(conv)
 
     def run(g: dgl.DGLGraph, x: torch.Tensor) -> torch.Tensor:
@@ -128,7 +128,7 @@ def gin(p: Params, layers: int) -> tuple[nn.Module, Callable[..., torch.Tensor],
             x = conv(g, torch.relu(x) if i else x)
         return x
 
-    return convs, run, own
+    return convs, run, parameters
 
 
 def sgc(p: Params, layers: int) -> tuple[nn.Module, Callable[..., torch.Tensor], dict[str, nn.Parameter]]:
@@ -141,10 +141,10 @@ def sgc(p: Params, layers: int) -> tuple[nn.Module, Callable[..., torch.Tensor],
 def mlp(p: Params, layers: int) -> tuple[nn.Module, Callable[..., torch.Tensor], dict[str, nn.Parameter]]:
     linears = [linear(p[f"{i}.weight"], p[f"{i}.bias"]) for i in range(layers)]
     steps: list[nn.Module] = []
-    for i, one in enumerate(linears):
-        steps += [nn.ReLU(), one] if i else [one]
+    for i, layer in enumerate(linears):
+        steps += [nn.ReLU(), layer] if i else [layer]
     module = nn.Sequential(*steps)
-    return module, lambda g, x: module(x), {f"{i}.bias": one.bias for i, one in enumerate(linears)}
+    return module, lambda g, x: module(x), {f"{i}.bias": layer.bias for i, layer in enumerate(linears)}
 
 
 REFERENCES = {"gcn": gcn, "gat": gat, "sage": sage, "gin": gin, "sgc": sgc, "mlp": mlp}
@@ -169,8 +169,8 @@ def test_agrees_with_dgl(name: str, extra: dict[str, Any], sparse: bool, layers:
     for k, (client, rows, pulled) in enumerate(
         zip(clients, logits.split(batch.sizes), pull.split(batch.sizes), strict=True)
     ):
-        own = {key: value[k].detach() for key, value in params.items()}
-        module, run, named = REFERENCES[name](own, layers)
+        model = {key: value[k].detach() for key, value in params.items()}
+        module, run, named = REFERENCES[name](model, layers)
         expected = run(client.graph, client.feat.to_dense())  # type: ignore[union-attr]
         torch.testing.assert_close(rows, expected)
         (expected * pulled).sum().backward()
@@ -178,10 +178,10 @@ def test_agrees_with_dgl(name: str, extra: dict[str, Any], sparse: bool, layers:
             grad = params[key].grad
             assert grad is not None and parameter.grad is not None
             torch.testing.assert_close(grad[k], parameter.grad.reshape(grad[k].shape))
-        # Weights that DGL stores transposed or split: the sum of squares of all gradients settles them.
-        mine = sum(value.grad[k].square().sum() for value in params.values())  # type: ignore[index]
+        # DGL stores some weights transposed or split: compare the sum of squares of all gradients.
+        ours = sum(value.grad[k].square().sum() for value in params.values())  # type: ignore[index]
         theirs = sum(p.grad.square().sum() for p in module.parameters() if p.grad is not None)
-        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(REFERENCES))
@@ -203,10 +203,10 @@ def test_shared_parameters_equal_copies(name: str, federation: Make) -> None:
     """A model whose client axis is expanded takes the one-product path; copies take the client-by-client one."""
     clients = federation().clients
     backbone = BACKBONES.build(name, {"hidden": H})
-    one = backbone.init(stream(0, "test"), D, C)
+    single = backbone.init(stream(0, "test"), D, C)
     batch = collate(clients)  # type: ignore[arg-type]
-    shared = backbone.forward({n: v.expand(3, *v.shape) for n, v in one.items()}, batch).logits
-    copies = backbone.forward({n: v.expand(3, *v.shape).clone() for n, v in one.items()}, batch).logits
+    shared = backbone.forward({n: v.expand(3, *v.shape) for n, v in single.items()}, batch).logits
+    copies = backbone.forward({n: v.expand(3, *v.shape).clone() for n, v in single.items()}, batch).logits
     torch.testing.assert_close(shared, copies)
 
 
@@ -243,17 +243,17 @@ def test_batched_newton_equals_a_loop(shape: tuple[int, int], iterations: int) -
     torch.manual_seed(0)
     stack = torch.randn(2, 3, *shape, dtype=torch.float64, requires_grad=True)
     pull = torch.randn(2, 3, *shape, dtype=torch.float64)
-    found = orthogonalise(stack, iterations)
+    actual = orthogonalise(stack, iterations)
     expected = torch.stack([torch.stack([newton(w, iterations) for w in row]) for row in stack])
-    torch.testing.assert_close(found, expected)
-    grads = [torch.autograd.grad((out * pull).sum(), stack)[0] for out in (found, expected)]
+    torch.testing.assert_close(actual, expected)
+    grads = [torch.autograd.grad((out * pull).sum(), stack)[0] for out in (actual, expected)]
     torch.testing.assert_close(*grads)
     assert torch.autograd.gradcheck(lambda w: orthogonalise(w, iterations), stack[0].detach().requires_grad_())
 
 
 @pytest.mark.parametrize("iterations", [4, 8])
 @pytest.mark.parametrize("shape", [(6, 6), (4, 7), (9, 5)])
-def test_it_keeps_directions_and_maps_singular_values(shape: tuple[int, int], iterations: int) -> None:
+def test_newton_keeps_directions_and_maps_singular_values(shape: tuple[int, int], iterations: int) -> None:
     """SVD and Newton's iteration on numbers: b <- 1.5 b - 0.5 b^3 s pushes every singular value but the zero to 1."""
     torch.manual_seed(0)
     weight = torch.randn(*shape, dtype=torch.float64)
@@ -266,11 +266,11 @@ def test_it_keeps_directions_and_maps_singular_values(shape: tuple[int, int], it
         for _ in range(iterations):
             b = 1.5 * b - 0.5 * b**3 * float((value**2 + 1e-5) / norm)
         size.append(b * value / float(norm) ** 0.5)
-    found = orthogonalise(weight, iterations)
-    torch.testing.assert_close(found, u @ torch.diag(torch.tensor(size, dtype=s.dtype)) @ v, rtol=1e-5, atol=1e-6)
+    actual = orthogonalise(weight, iterations)
+    torch.testing.assert_close(actual, u @ torch.diag(torch.tensor(size, dtype=s.dtype)) @ v, rtol=1e-5, atol=1e-6)
     if iterations == 8:
         zeros = 1 if shape[0] >= shape[1] else 0  # centred rows are orthogonal to the vector of ones
-        assert all(abs(one - 1) < 1e-3 for one in size[: len(size) - zeros])
+        assert all(abs(value - 1) < 1e-3 for value in size[: len(size) - zeros])
 
 
 @pytest.mark.parametrize("layers", [1, 2, 4, 6])
@@ -278,8 +278,8 @@ def test_agrees_with_dgl_orthogonal(layers: int, federation: Make) -> None:
     """Every client's network of GraphConv layers, the hidden ones with weights that the slow loop orthogonalised."""
     clients = federation().clients
     backbone = BACKBONES.build("ortho-gcn", {"hidden": 8, "layers": layers, "dropout": 0, "mixing": 0.7})
-    own = [backbone.init(stream(7, "test", k), 12, 3) for k in range(3)]
-    params = {name: torch.stack([one[name] for one in own]).requires_grad_() for name in own[0]}
+    draws = [backbone.init(stream(7, "test", k), 12, 3) for k in range(3)]
+    params = {name: torch.stack([draw[name] for draw in draws]).requires_grad_() for name in draws[0]}
     batch = collate(clients)  # type: ignore[arg-type]
     logits = backbone.forward(params, batch).logits
     pull = torch.randn(logits.shape, generator=torch.Generator().manual_seed(0))
@@ -287,16 +287,16 @@ def test_agrees_with_dgl_orthogonal(layers: int, federation: Make) -> None:
     for k, (client, rows, pulled) in enumerate(
         zip(clients, logits.split(batch.sizes), pull.split(batch.sizes), strict=True)
     ):
-        mine = {name: value[k].detach().requires_grad_() for name, value in params.items()}
+        model = {name: value[k].detach().requires_grad_() for name, value in params.items()}
         graph, h = dgl.add_self_loop(client.graph), client.feat.to_dense()  # type: ignore[union-attr]
         for i in range(layers):
-            weight = mine[f"{i}.weight"]
+            weight = model[f"{i}.weight"]
             if 0 < i < layers - 1:
                 weight = newton(0.7 * weight + 0.3 * torch.eye(8), 4)
             conv = dgl.nn.GraphConv(*weight.shape, norm="both", weight=False, bias=False)
-            h = conv(graph, torch.relu(h) if i else h, weight=weight) + mine.get(f"{i}.bias", 0)
+            h = conv(graph, torch.relu(h) if i else h, weight=weight) + model.get(f"{i}.bias", 0)
         torch.testing.assert_close(rows, h)
-        for name, grad in zip(mine, torch.autograd.grad((h * pulled).sum(), list(mine.values())), strict=True):
+        for name, grad in zip(model, torch.autograd.grad((h * pulled).sum(), list(model.values())), strict=True):
             torch.testing.assert_close(grads[name][k], grad)
 
 

@@ -27,10 +27,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
-def after(
+def trained_params(
     federation: Federation, method: str, backbones: list[str], clients_per_batch: int, **config: Any
 ) -> list[torch.Tensor]:
-    """Everything the clients hold after three rounds, client by client."""
+    """All parameters of the clients after three rounds, client by client."""
     built = METHODS.build(method)
     settings = built.protocol(TrainConfig(rounds=3, local_epochs=2, **config))
     models = [BACKBONES.build(name, {"hidden": 8, "input_dropout": 0.2}) for name in backbones]
@@ -40,8 +40,8 @@ def after(
     personal = []
     for clients in simulation.client_batches:
         for position in range(len(clients)):
-            own = clients.network.take(clients.params, [position])
-            personal.append(torch.cat([value.flatten() for _, value in sorted(own.items())]))
+            params = clients.network.take(clients.params, [position])
+            personal.append(torch.cat([value.flatten() for _, value in sorted(params.items())]))
     return personal
 
 
@@ -52,25 +52,27 @@ def after(
         *((name, "partial") for name in BACKBONES.names() if name not in ("gcn", "gine")),
     ],
 )
-def test_cohort_size_does_not_matter(backbone: str, config: str, federation: Make) -> None:
+def test_numbers_do_not_depend_on_the_client_batch_size(backbone: str, config: str, federation: Make) -> None:
     world = federation((13, 7, 10, 9), without_train=(3,))
-    whole = after(world, "fedavg", [backbone], 4, **CONFIGS[config])
+    whole = trained_params(world, "fedavg", [backbone], 4, **CONFIGS[config])
     for size in (1, 3):
         torch.testing.assert_close(
-            after(world, "fedavg", [backbone], size, **CONFIGS[config]), whole, rtol=1e-5, atol=1e-6
+            trained_params(world, "fedavg", [backbone], size, **CONFIGS[config]), whole, rtol=1e-5, atol=1e-6
         )
 
 
 @pytest.mark.parametrize("config", ["adam kept", "partial"])
-def test_heterogeneous_clients_any_cohort_size(config: str, federation: Make) -> None:
+def test_mixed_architectures_do_not_depend_on_the_client_batch_size(config: str, federation: Make) -> None:
     world = federation((13, 7, 10, 9, 8, 11, 6))
     kinds = ["gcn", "gat", "sage"]
-    whole = after(world, "local", kinds, 7, **CONFIGS[config])
+    whole = trained_params(world, "local", kinds, 7, **CONFIGS[config])
     for size in (1, 2, 4):
-        torch.testing.assert_close(after(world, "local", kinds, size, **CONFIGS[config]), whole, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            trained_params(world, "local", kinds, size, **CONFIGS[config]), whole, rtol=1e-5, atol=1e-6
+        )
 
 
-def test_whole_run_any_cohort_size(federation: Make) -> None:
+def test_whole_runs_do_not_depend_on_the_client_batch_size(federation: Make) -> None:
     world = federation((13, 7, 10, 9))
     config = TrainConfig(rounds=4, participation=0.6)
     runs = [
@@ -85,7 +87,7 @@ def test_whole_run_any_cohort_size(federation: Make) -> None:
         assert (run.upload_bytes, run.download_bytes) == (runs[0].upload_bytes, runs[0].download_bytes)
 
 
-def test_keep_is_a_fair_coin_of_the_client_alone() -> None:
+def test_dropout_draws_depend_on_the_client_only() -> None:
     alone = Streams(3, [1], {}).keep("dropout", [40_001], 0.3)
     among = Streams(3, [0, 1, 2], {}).keep("dropout", [17, 40_001, 5], 0.3)
     assert torch.equal(alone, among[17:-5])
@@ -130,35 +132,35 @@ CASES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("uneven", [False, True])
-def test_every_client_has_an_optimiser_of_its_own(case: dict[str, Any], uneven: bool) -> None:
+def test_the_stacked_optimiser_equals_one_optimiser_per_client(case: dict[str, Any], uneven: bool) -> None:
     torch.manual_seed(0)
     config = TrainConfig(**case)
     stack = {"a": torch.randn(3, 4, 2), "b": torch.randn(3, 5)}
     singles = [[stack[n][k].clone().requires_grad_(True) for n in stack] for k in range(3)]
     kind = torch.optim.Adam if config.optimiser == "adam" else torch.optim.SGD
     extra = {} if config.optimiser == "adam" else {"momentum": config.momentum}
-    theirs = [kind(own, config.lr, weight_decay=config.weight_decay, **extra) for own in singles]
-    mine = StackedOptimiser(config)
+    references = [kind(params, config.lr, weight_decay=config.weight_decay, **extra) for params in singles]
+    stacked = StackedOptimiser(config)
     if uneven:  # client 1 has made two steps before the others start
         for _ in range(2):
             grads = {"a": torch.randn(1, 4, 2), "b": torch.randn(1, 5)}
-            part, own = StackedOptimiser(config), {n: v[1:2].clone() for n, v in stack.items()}
-            if mine.state:
-                part.state = {n: {s: v[1:2].clone() for s, v in slots.items()} for n, slots in mine.state.items()}
-                part.steps = {n: v[1:2].clone() for n, v in mine.steps.items()}
-            part.step(own, grads)
+            part, tensors = StackedOptimiser(config), {n: v[1:2].clone() for n, v in stack.items()}
+            if stacked.state:
+                part.state = {n: {s: v[1:2].clone() for s, v in slots.items()} for n, slots in stacked.state.items()}
+                part.steps = {n: v[1:2].clone() for n, v in stacked.steps.items()}
+            part.step(tensors, grads)
             for n in stack:
-                stack[n][1] = own[n][0]
-                slots = mine.state.setdefault(n, {s: torch.zeros_like(stack[n]) for s in part.state[n]})
+                stack[n][1] = tensors[n][0]
+                slots = stacked.state.setdefault(n, {s: torch.zeros_like(stack[n]) for s in part.state[n]})
                 for s in slots:
                     slots[s][1] = part.state[n][s][0]
-                mine.steps.setdefault(n, torch.zeros(3))[1] = part.steps[n][0]
-            step(theirs[1], singles[1], [grads["a"][0], grads["b"][0]], config.grad_clip)
+                stacked.steps.setdefault(n, torch.zeros(3))[1] = part.steps[n][0]
+            step(references[1], singles[1], [grads["a"][0], grads["b"][0]], config.grad_clip)
     for _ in range(4):
         grads = {"a": torch.randn(3, 4, 2), "b": torch.randn(3, 5)}
-        mine.step(stack, grads)
+        stacked.step(stack, grads)
         for k in range(3):
-            step(theirs[k], singles[k], [grads["a"][k], grads["b"][k]], config.grad_clip)
+            step(references[k], singles[k], [grads["a"][k], grads["b"][k]], config.grad_clip)
     for k in range(3):
         torch.testing.assert_close([stack["a"][k], stack["b"][k]], [v.detach() for v in singles[k]])
 
@@ -180,14 +182,14 @@ def test_a_gradient_may_be_a_view_of_any_strides(case: dict[str, Any]) -> None:
     views = [torch.randn(3, 9, 2)[:, 2:6], torch.randn(3, 2, 4).transpose(1, 2), torch.randn(3, 1, 1).expand(3, 4, 2)]
     assert not any(view.is_contiguous() for view in views)
     strided, dense = {"w": start.clone()}, {"w": start.clone()}
-    mine, other = StackedOptimiser(config), StackedOptimiser(config)
+    strided_optimiser, dense_optimiser = StackedOptimiser(config), StackedOptimiser(config)
     for view in views:
-        mine.step(strided, {"w": view})
-        other.step(dense, {"w": torch.tensor(view.tolist())})
+        strided_optimiser.step(strided, {"w": view})
+        dense_optimiser.step(dense, {"w": torch.tensor(view.tolist())})
         torch.testing.assert_close(strided["w"], dense["w"], rtol=0, atol=0)
 
 
-def test_reset_starts_anew() -> None:
+def test_reset_removes_the_state_of_the_optimiser() -> None:
     config = TrainConfig(optimiser="adam")
     params, grads = {"a": torch.zeros(1, 3)}, {"a": torch.ones(1, 3)}
     optimiser = StackedOptimiser(config)
@@ -198,7 +200,7 @@ def test_reset_starts_anew() -> None:
     torch.testing.assert_close(params["a"], torch.full((1, 3), -config.lr))  # Adam's first step is the rate
 
 
-def test_clipping_is_a_client_s_own() -> None:
+def test_gradients_are_clipped_per_client() -> None:
     grads = {"a": torch.tensor([[3.0], [0.3]]), "b": torch.tensor([[4.0], [0.4]])}
     clipped = clip_per_client(grads, 1.0)
     torch.testing.assert_close(clipped["a"], torch.tensor([[0.6], [0.3]]), rtol=1e-5, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Runs under stress conditions: which labels a method sees, which ones score it, and what a cell's key says of it."""
+"""Stress conditions: the labels that a method sees and those that score it, and the keys of the runs."""
 
 from __future__ import annotations
 
@@ -31,38 +31,38 @@ def under(trial: Trial, **strengths: float) -> Trial:
 
 
 @pytest.mark.parametrize("method", ["fedavg", "local", "scaffold", "fedgta"])
-def test_strength_0_is_the_plain_run_bit_for_bit(method: str) -> None:
+def test_strength_0_is_bitwise_identical_to_the_plain_run(method: str) -> None:
     for trial in (trials()[0], trials()[2]):  # each client its own nodes; overlapping clients, sparse features
         plain = record(METHODS.build(method), trial)
         assert same(plain, record(METHODS.build(method), under(trial, **dict.fromkeys(NAMES, 0.0))))
-        # so little that nothing changes, but everything is made anew
+        # nothing changes, but all data are rebuilt
         assert same(plain, record(METHODS.build(method), under(trial, **dict.fromkeys(EXACT, 1e-12))))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_condition_reaches_what_clients_train_on(name: str) -> None:
+def test_every_condition_changes_training(name: str) -> None:
     trial = trials()[0]
     plain = record(METHODS.build("fedavg"), trial)
     assert not same(plain, record(METHODS.build("fedavg"), under(trial, **{name: 0.5})))
 
 
 @pytest.mark.parametrize("method", ["fedmlp", "fedprox-mlp", "scaffold-mlp"])
-def test_what_looks_at_no_edge_is_the_plain_run_under_changes_of_edges(method: str) -> None:
+def test_methods_without_edges_ignore_changes_of_edges(method: str) -> None:
     plain = record(METHODS.build(method), trials()[0])
     assert same(plain, record(METHODS.build(method), under(trials()[0], edge_noise=1.0, dropped_edges=0.5)))
 
 
 @pytest.mark.parametrize("method", ["fedmlp", "fedprox-mlp", "scaffold-mlp"])
-def test_what_looks_at_no_edge_is_the_same_at_any_homophily(method: str) -> None:
-    found = []
+def test_methods_without_edges_do_not_depend_on_homophily(method: str) -> None:
+    outcomes = []
     for homophily in (0.1, 0.9):
         data = DATASETS.build("csbm", {"nodes": 90, "homophily": homophily}).load()
         federation = build_federation(data, PARTITIONS.build("uniform"), SPLITS.build("ratio"), 3, 0)
-        found.append(train(federation, METHODS.build(method), (BACKBONES.build("gcn"),), TrainConfig(rounds=3), 0))
-    assert found[0].history["score"] == found[1].history["score"]
+        outcomes.append(train(federation, METHODS.build(method), (BACKBONES.build("gcn"),), TrainConfig(rounds=3), 0))
+    assert outcomes[0].history["score"] == outcomes[1].history["score"]
 
 
-def test_fedgta_is_training_alone_where_one_client_takes_part() -> None:
+def test_fedgta_with_one_participant_is_local_training() -> None:
     federation, backbones = two_classes()
     config = TrainConfig(rounds=6, participation=0.5, local_epochs=2)
     alone, gta = (train(federation, METHODS.build(name), backbones, config, 0) for name in ("local", "fedgta"))
@@ -77,8 +77,8 @@ def two_classes() -> tuple[Any, ...]:
     return federation, (BACKBONES.build("gcn", {"hidden": 8}),)
 
 
-def test_with_every_training_label_wrong_two_classes_are_told_the_wrong_way_round() -> None:
-    """So the labels that train are changed, and those that score are not."""
+def test_wrong_training_labels_of_two_classes_swap_the_predictions() -> None:
+    """Labels for training are changed, labels for scoring are not."""
     federation, backbones = two_classes()
     config = TrainConfig(rounds=15, select_by="last")
     plain = train(federation, FedAvg(), backbones, config, 0)
@@ -89,7 +89,7 @@ def test_with_every_training_label_wrong_two_classes_are_told_the_wrong_way_roun
     assert wrong.per_client["val"] == pytest.approx([1 - value for value in plain.per_client["val"]], abs=0.1)
 
 
-def test_a_method_sees_the_wrong_labels_and_fewer_of_them_and_no_others() -> None:
+def test_a_method_sees_changed_and_missing_labels_only() -> None:
     seen: list[torch.Tensor] = []
 
     class Curious(FedAvg):
@@ -105,10 +105,10 @@ def test_a_method_sees_the_wrong_labels_and_fewer_of_them_and_no_others() -> Non
     label, mask = seen
     assert (label[~mask] == -1).all()
     assert (mask <= trains).all()
-    for here in torch.arange(len(mask)).split([client.graph.num_nodes() for client in federation.clients]):
-        had, left = int(trains[here].sum()), int(mask[here].sum())
-        assert left == had - round(0.5 * had)
-        assert int((label[here] != truth[here])[mask[here]].sum()) == round(0.5 * left)
+    for nodes in torch.arange(len(mask)).split([client.graph.num_nodes() for client in federation.clients]):
+        before, left = int(trains[nodes].sum()), int(mask[nodes].sum())
+        assert left == before - round(0.5 * before)
+        assert int((label[nodes] != truth[nodes])[mask[nodes]].sum()) == round(0.5 * left)
 
 
 def test_sets_of_graphs_are_refused_with_the_reason() -> None:
@@ -118,11 +118,11 @@ def test_sets_of_graphs_are_refused_with_the_reason() -> None:
 
 
 def cell(*settings: str) -> tuple[str, Cell]:
-    (found,) = select(Request(quick=True, methods=("fedavg",), datasets=("cora",), seeds=(0,), settings=settings))
-    return found
+    (selected,) = select(Request(quick=True, methods=("fedavg",), datasets=("cora",), seeds=(0,), settings=settings))
+    return selected
 
 
-def test_conditions_are_part_of_key_and_row_only_where_they_are_set() -> None:
+def test_conditions_are_part_of_key_and_row_only_if_set() -> None:
     suite, plain = cell()
     assert cell(*(f"training.{name}=0" for name in NAMES))[1].key == plain.key
     assert not {*NAMES} & set(json.loads(plain.training_json))
@@ -138,12 +138,12 @@ def test_conditions_are_part_of_key_and_row_only_where_they_are_set() -> None:
     assert len(keys) == 1 + len(NAMES)
 
 
-@pytest.mark.parametrize(("setting", "told"), [
+@pytest.mark.parametrize(("setting", "message"), [
     ("training.label_noise=1.5", "label_noise: input should be less than or equal to 1"),
     ("training.missing_labels=1", "missing_labels: input should be less than 1"),
     ("training.feature_noise=-1", "feature_noise: input should be greater than or equal to 0"),
     ("training.feature_noize=1", "did you mean 'feature_noise'"),
 ])  # fmt: skip
-def test_a_wrong_strength_is_one_line(setting: str, told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_a_wrong_strength_is_one_line(setting: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         cell(setting)

@@ -1,4 +1,4 @@
-"""Runs on a device: every method, on one that behaves as a GPU does (`pretend`) and computes as this CPU."""
+"""Runs of every method on a device that behaves like a GPU (`pretend`) and computes on this CPU."""
 
 from __future__ import annotations
 
@@ -11,22 +11,18 @@ import pytest
 import torch
 from torch.utils._device import _device_constructors
 
-from fglbench.benchmark.contract.trial import Trial, trials
-from fglbench.benchmark.engine import Outcome, Params, device as placing, network, train
+from fglbench.benchmark.contract.trial import trials
+from fglbench.benchmark.engine import Params, device as placing, network, train
 from fglbench.benchmark.engine.backbones import Backbone
 from fglbench.benchmark.engine.device import HOST, here, kernels_of, on, on_host, placed
 from fglbench.benchmark.engine.kernels import active_kernels
 from fglbench.methods import METHODS
 
-from ...sampled import SHORT, sampled_trials
+from ...sampled import sampled_trials
+from .recorded import difference, run
 
 pytestmark = pytest.mark.usefixtures("wrapped_predictions")
-EQUAL = 1e-5  # of accuracies: float32 rounding that moves no prediction
-
-
-def run(trial: Trial, name: str, device: torch.device = HOST) -> Outcome:
-    method = METHODS.build(name, SHORT.get(name))
-    return train(trial.federation, method, trial.backbones, trial.config, 0, device=device)
+EQUAL = 1e-5  # tolerance of accuracies
 
 
 drawn = network._drawn
@@ -37,14 +33,7 @@ def off_by_rounding(*arguments: Any) -> Params:
     return {name: value * (1 + 1e-7) for name, value in drawn(*arguments).items()}
 
 
-def apart(first: Outcome, second: Outcome) -> float:
-    """The largest difference in scores and validation of any round."""
-    curves = [np.array([one.history[name] for name in ("val", "score")]) for one in (first, second)]
-    np.testing.assert_array_equal(*(np.isnan(curve) for curve in curves))
-    return float(np.nanmax(np.abs(curves[0] - curves[1]), initial=0))
-
-
-FILES: dict[str, list[str]] = {}  # of methods -> the names that they register
+FILES: dict[str, list[str]] = {}  # files of methods -> registered names
 for each in METHODS.names():
     FILES.setdefault(METHODS.cls(each).__module__, []).append(each)
 
@@ -60,62 +49,61 @@ DRAWN = random.Random(0).sample(sorted(FILES), len(FILES) // 3)
     ],
 )
 def test_every_method_runs_on_a_device(name: str, at_hand: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One method of each file, a third of them by default, on a federation drawn by its name: nothing meets on two
-    devices, and figures are those of the CPU (`test_gpu.py` runs all of them on a GPU).
+    """One method of each file, a third of them by default, on a federation drawn by its name: no operation has two
+    devices, and scores are those of the CPU (`test_gpu.py` runs all of them on a GPU).
 
-    They may differ only where weights that are off by the rounding of a float32 give other figures on the CPU itself.
-    """
+    Scores may differ only if initial weights changed by rounding also change them on the CPU."""
     trial = random.Random(name).choice(sampled_trials(METHODS.build(name)))
     trial = replace(trial, config=trial.config.model_copy(update={"rounds": 2, "local_epochs": 1}))
-    mine = run(trial, name)
+    cpu = run(trial, name)
     with at_hand() as device:
-        found = run(trial, name, device)
-    assert (found.upload_bytes, found.download_bytes) == (mine.upload_bytes, mine.download_bytes)
-    if apart(mine, found) > EQUAL:
+        outcome = run(trial, name, device)
+    assert (outcome.upload_bytes, outcome.download_bytes) == (cpu.upload_bytes, cpu.download_bytes)
+    if difference(cpu, outcome) > EQUAL:
         monkeypatch.setattr(network, "_drawn", off_by_rounding)
-        assert apart(mine, run(trial, name)) > EQUAL, f"{trial.name}: not the CPU's figures"
+        assert difference(cpu, run(trial, name)) > EQUAL, f"{trial.name}: not the CPU's figures"
 
 
 @pytest.mark.parametrize("which", ["one architecture", pytest.param("overlapping clients", marks=pytest.mark.slow)])
 def test_every_backbone_and_option_of_training(which: str, backbone: Backbone, at_hand: Any) -> None:
     """With half of the clients in each round, clipped gradients, and every model on every data."""
-    trial = next(one for one in trials() if one.name == which)
+    trial = next(candidate for candidate in trials() if candidate.name == which)
     config = trial.config.model_copy(update={"participation": 0.5, "grad_clip": 1.0, "keep_optimiser": True})
-    mine = train(trial.federation, METHODS.build("fedprox"), (backbone,), config, 0)
+    cpu = train(trial.federation, METHODS.build("fedprox"), (backbone,), config, 0)
     with at_hand() as device:
-        found = train(trial.federation, METHODS.build("fedprox"), (backbone,), config, 0, device=device)
-    assert apart(mine, found) <= EQUAL
-    assert found.matrix == pytest.approx(mine.matrix, abs=EQUAL)
+        outcome = train(trial.federation, METHODS.build("fedprox"), (backbone,), config, 0, device=device)
+    assert difference(cpu, outcome) <= EQUAL
+    assert outcome.matrix == pytest.approx(cpu.matrix, abs=EQUAL)
 
 
 def test_tensors_are_made_on_the_device(far: torch.device) -> None:
     source = torch.Generator().manual_seed(3)
     wanted = torch.rand(4, generator=torch.Generator().manual_seed(3))
     with on(far):
-        made = [torch.zeros(2), torch.tensor([1.0]), torch.arange(3), torch.from_numpy(np.ones(2)), torch.eye(2)]
-        made += [torch.rand(4, generator=source), torch.empty(3).uniform_(generator=source), placed(wanted)]
-        assert {one.device for one in made} == {far}
+        tensors = [torch.zeros(2), torch.tensor([1.0]), torch.arange(3), torch.from_numpy(np.ones(2)), torch.eye(2)]
+        tensors += [torch.rand(4, generator=source), torch.empty(3).uniform_(generator=source), placed(wanted)]
+        assert {tensor.device for tensor in tensors} == {far}
         assert {here(), torch.zeros(1, device=HOST).device} == {far, HOST}
-        np.testing.assert_array_equal(made[5].numpy(), wanted.numpy())  # the host's draw, and read back
+        np.testing.assert_array_equal(tensors[5].numpy(), wanted.numpy())
         with on_host():
             assert (here(), torch.zeros(1).device, torch.from_numpy(np.ones(1)).device) == (HOST, HOST, HOST)
         assert torch.zeros(1).device == far
     assert (here(), torch.zeros(1).device, torch.from_numpy(np.ones(1)).device) == (HOST, HOST, HOST)
 
 
-def test_what_meets_on_two_devices_is_an_error(far: torch.device) -> None:
+def test_an_operation_on_two_devices_is_an_error(far: torch.device) -> None:
     near = torch.ones(2)
     with on(far), pytest.raises(RuntimeError, match="same device"):
         near + torch.ones(2)
 
 
-def test_all_makers_of_tensors_are_known() -> None:
+def test_all_functions_that_create_tensors_are_known() -> None:
     known = {func for func, how in placing._instead().items() if how is placing._made}
     strange = {maker.__name__ for maker in _device_constructors() - known}
     assert strange <= {"empty_quantized"}
 
 
-def test_a_run_that_fails_leaves_the_host(far: torch.device) -> None:
+def test_a_failed_run_restores_the_host(far: torch.device) -> None:
     with pytest.raises(ZeroDivisionError), on(far):
         raise ZeroDivisionError
     assert (here(), torch.zeros(1).device) == (HOST, HOST)

@@ -1,4 +1,4 @@
-"""Clients with features and classes of their own: what meets these stays at home, encoders alone cross."""
+"""Clients with different features and classes: their first and last layers stay local, only encoders are sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fglbench.benchmark.engine.method import OWN_LAYERS, at_home, crossing
 from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.benchmark.engine.train import set_up
 from fglbench.benchmark.runner.best_round import collect
-from fglbench.datasets.federation import Federation, GraphClient, GraphSetData
+from fglbench.datasets.federation import Federation, GraphSetData
 from fglbench.methods import METHODS
 
 GIN = BACKBONES.build("gin", {"hidden": 4, "layers": 2, "dropout": 0.0})
@@ -32,18 +32,18 @@ def after(rounds: int, name: str, world: Federation | None = None, **config: Any
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedadam", "moon", "ditto", "gcfl"])
-def test_encoders_alone_cross(name: str) -> None:
+def test_only_encoders_are_sent(name: str) -> None:
     simulation = after(2, name)
     assert simulation.upload_bytes == simulation.download_bytes == [2 * 4 * ENCODER] * 3
     kept = simulation.server.state.get("model") or simulation.server.state["sent"]
     assert not at_home(kept) and set(crossing(simulation.client_batches[0].params)) == set(kept)
-    (own,) = simulation.personal_models() or ()
-    for n, value in own.items():
+    (models,) = simulation.personal_models() or ()
+    for n, value in models.items():
         apart = not torch.equal(value[0], value[1])
         assert apart or not n.startswith(OWN_LAYERS), n
 
 
-def test_one_client_of_a_domain_trains_as_alone() -> None:
+def test_one_client_of_a_domain_equals_local_training() -> None:
     """What is averaged over one client is that client's, and what stays at home continues where it was."""
     world = domains_federation()
     whole = world.whole
@@ -54,7 +54,7 @@ def test_one_client_of_a_domain_trains_as_alone() -> None:
         torch.testing.assert_close(together.client_batches[0].params[n], value)
 
 
-def test_who_waits_keeps_the_layers_that_it_had() -> None:
+def test_an_idle_client_keeps_its_local_layers() -> None:
     simulation = after(0, "fedavg", participation=0.4)  # one of three a round
     (phase,) = simulation.method.phases(simulation.config)
     (clients,) = simulation.client_batches
@@ -62,13 +62,13 @@ def test_who_waits_keeps_the_layers_that_it_had() -> None:
     seen = set()
     for number in range(1, 7):
         simulation.round(phase, number)
-        (who,) = simulation.server.participants
-        seen.add(who)
+        (participant,) = simulation.server.participants
+        seen.add(participant)
         for n, value in at_home(clients.params).items():
             for k in range(3):
                 moved = not torch.equal(value[k], before[n][k])
-                assert k == who or not moved
-        assert any(not torch.equal(at_home(clients.params)[n][who], before[n][who]) for n in before)
+                assert k == participant or not moved
+        assert any(not torch.equal(at_home(clients.params)[n][participant], before[n][participant]) for n in before)
         (shown,) = simulation.personal_models() or ()
         before = {n: v.clone() for n, v in at_home(clients.params).items()}
         assert all(torch.equal(shown[n], value) for n, value in before.items())
@@ -91,31 +91,27 @@ def test_the_servers_encoder_is_scored_between_each_clients_own_layers() -> None
     assert evaluator.score(models, "global", "global") is None and evaluator.score(models, "personal", "union") is None
 
 
-def test_nobody_is_said_to_be_of_a_class_that_it_has_not() -> None:
+def test_no_client_is_predicted_a_class_that_it_lacks() -> None:
     simulation = after(1, "fedavg")
     (clients,) = simulation.client_batches
-    own = [int(client.classes) for client in exchange_clients(simulation)]
-    assert own == [2, 3, 2]
+    classes = [int(client.classes) for client in clients.members]
+    assert classes == [2, 3, 2]
     torch.manual_seed(0)
     wild = {n: 10 * torch.randn_like(v) for n, v in clients.params.items()}
     logits = clients.network.forward(wild, clients.data).logits
     for k, rows in enumerate(clients.batch.per_client(logits)):
-        assert int(rows.argmax(1).max()) < own[k]
+        assert int(rows.argmax(1).max()) < classes[k]
         assert torch.isfinite(rows).all()
-        assert (rows[:, own[k] :] < -1e29).all() and (rows[:, : own[k]] > -1e29).all()
+        assert (rows[:, classes[k] :] < -1e29).all() and (rows[:, : classes[k]] > -1e29).all()
 
 
-def exchange_clients(simulation: Simulation) -> list[GraphClient]:
-    return [member for clients in simulation.client_batches for member in clients.members]
-
-
-def test_layers_at_home_are_not_pulled_towards_where_they_were() -> None:
+def test_local_layers_have_no_proximal_term() -> None:
     (clients,) = after(1, "fedprox").client_batches
     far = {n: v + 1 for n, v in clients.params.items()}
     assert clients.sq_distance(far).tolist() == pytest.approx([ENCODER] * 3, rel=1e-4)
 
 
-def test_there_is_no_whole_to_be_scored_on() -> None:
+def test_scores_on_the_whole_or_union_are_skipped() -> None:
     for place in ("global", "union"):
         with pytest.raises(Skip, match="no whole and no union"):
             train(domains_federation(), METHODS.build("fedavg"), [GIN], TrainConfig(rounds=1, score_on=place), 0)
@@ -127,12 +123,12 @@ def test_there_is_no_whole_to_be_scored_on() -> None:
         [GIN],
         config,
         0,
-        on_best=lambda *own: kept.update(collect(*own, 0)),
+        on_best=lambda *best: kept.update(collect(*best, 0)),
     )
     assert len(kept["node"]) == 0 and "of their own" in str(kept["note"])
 
 
 @pytest.mark.parametrize("name", ["scaffold", "feddc", "fedproto", "lg-fedavg"])
-def test_who_exchanges_more_than_encoders_is_refused(name: str) -> None:
+def test_methods_that_send_more_than_encoders_are_skipped(name: str) -> None:
     with pytest.raises(Skip, match="more than encoders"):
         train(domains_federation(), METHODS.build(name), [GIN], TrainConfig(rounds=1), 0)

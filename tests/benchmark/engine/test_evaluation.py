@@ -45,8 +45,8 @@ def test_accuracy_and_macro_f1_by_hand() -> None:
     rows = torch.arange(6)
     owner = torch.tensor([0, 0, 0, 0, 1, 1])
     target = Target({"val": rows, "test": rows}, {"val": owner, "test": owner}, {"val": label, "test": label}, 3)
-    found = target.accuracy(predicted, "test")
-    assert found[:2].tolist() == [0.75, 0.5] and found[2].isnan()
+    accuracy = target.accuracy(predicted, "test")
+    assert accuracy[:2].tolist() == [0.75, 0.5] and accuracy[2].isnan()
     first = (2 / 3 + 2 / 3 + 1) / 3  # F1 of classes 0, 1, 2 for client 0
     second = (0 + 2 / 3) / 2  # client 1: class 0 predicted once, never true; class 1 once of two
     assert target.macro_f1(predicted, "test") == pytest.approx((first + second) / 2)
@@ -82,17 +82,17 @@ def test_the_area_under_the_roc_curve_is_the_share_of_pairs_in_order() -> None:
     margin = torch.randint(8, (90,), generator=draw).float()  # with ties
     rows = torch.arange(90)
     target = Target({"test": rows}, {"test": owner}, {"test": label}, 3)
-    found = target.roc_auc(margin, "test")
+    areas = target.roc_auc(margin, "test")
     for client in (0, 1):
-        own, other = (margin[(owner == client) & (label == c)] for c in (1, 0))
-        pairs = [1.0 if a > b else 0.5 if a == b else 0.0 for a in own for b in other]
-        assert float(found[client]) == pytest.approx(sum(pairs) / len(pairs))
-        assert float(found[client]) == pytest.approx(roc_auc_score(label[owner == client], margin[owner == client]))
-    assert found[2].isnan()
+        positives, negatives = (margin[(owner == client) & (label == c)] for c in (1, 0))
+        pairs = [1.0 if a > b else 0.5 if a == b else 0.0 for a in positives for b in negatives]
+        assert float(areas[client]) == pytest.approx(sum(pairs) / len(pairs))
+        assert float(areas[client]) == pytest.approx(roc_auc_score(label[owner == client], margin[owner == client]))
+    assert areas[2].isnan()
 
 
 def test_a_dataset_scored_by_roc_auc(federation: Make) -> None:
-    """Validation and score are its mean over the clients with both classes; all else of the run is as it was."""
+    """Validation and score are its mean over the clients with both classes; all other results are unchanged."""
     plain = federation(classes=2)
     scored = replace(plain, whole=replace(plain.whole, scored_by="roc_auc"))
     by_accuracy, by_area = run(plain, rounds=3, select="last"), run(scored, rounds=3, select="last")
@@ -109,7 +109,7 @@ def test_a_dataset_scored_by_roc_auc(federation: Make) -> None:
 @pytest.mark.parametrize("apart", [False, True], ids=["one set", "one set per client"])
 def test_a_set_of_graphs_scored_by_roc_auc(apart: bool) -> None:
     plain = labelled_graphs()
-    if apart:  # as the assays of Tox21: each client has two classes of its own
+    if apart:  # as the assays of Tox21: two classes per client
         whole, split = plain.whole, SPLITS.build("ratio", {"train": 0.5, "val": 0.2, "test": 0.3})
         owner = torch.arange(140) // 35
         whole = replace(whole, owner=owner, spaces=((6, 2),) * 4)  # type: ignore[type-var]
@@ -125,7 +125,7 @@ def test_many_classes_have_no_roc_auc(federation: Make) -> None:
     assert run(federation(classes=3), rounds=1).roc_auc is None
 
 
-def test_one_client_on_its_whole_graph_has_one_answer(federation: Make) -> None:
+def test_one_client_with_the_whole_graph_has_one_score(federation: Make) -> None:
     out = run(federation((24,)), rounds=4)
     assert len({round(v, 6) for v in out.matrix.values() if v is not None}) == 1
     assert out.score == pytest.approx(out.matrix["global_on_local"])
@@ -136,12 +136,12 @@ def test_one_client_on_its_whole_graph_has_one_answer(federation: Make) -> None:
     [("global", "local", "global_on_local"), ("global", "global", "global_on_global"),
      ("personal", "local", "personal_on_local"), ("personal", "global", "personal_on_global")],
 )  # fmt: skip
-def test_the_protocols_choice_is_the_score(model: str, data: str, column: str, federation: Make) -> None:
+def test_the_score_is_the_one_of_the_protocol(model: str, data: str, column: str, federation: Make) -> None:
     out = run(federation(), rounds=6, model=model, data=data)
     assert out.score == pytest.approx(out.matrix[column])
 
 
-def test_test_labels_play_no_part_in_selection(federation: Make) -> None:
+def test_test_labels_do_not_change_the_selection(federation: Make) -> None:
     world = federation()
 
     def scrambled(graph: dgl.DGLGraph) -> dgl.DGLGraph:
@@ -155,7 +155,7 @@ def test_test_labels_play_no_part_in_selection(federation: Make) -> None:
     assert a.best_round == b.best_round and a.history["val"] == b.history["val"] and a.score != b.score
 
 
-def test_best_round_is_the_first_best_and_bytes_go_up_to_it(federation: Make) -> None:
+def test_the_best_round_is_the_first_best_and_bytes_are_counted_to_it(federation: Make) -> None:
     out = run(federation(), rounds=12)
     values = out.history["val"]
     assert out.best_round == values.index(max(values)) + 1
@@ -177,7 +177,7 @@ def test_clients_without_training_nodes_weigh_nothing(federation: Make) -> None:
     assert a.per_client["score"][0] == b.per_client["score"][0] and len(a.per_client["score"]) == 3
 
 
-def test_union_holds_what_clients_hold_together(federation: Make) -> None:
+def test_the_union_graph_has_the_nodes_and_edges_of_clients(federation: Make) -> None:
     """Two overlapping clients of a path 0-1-2-3-4: {0, 1, 2} and {2, 3}; node 4 and edge 3-4 are lost."""
     world = federation((5,))
     path = dgl.graph(([0, 1, 1, 2, 2, 3, 3, 4], [1, 0, 2, 1, 3, 2, 4, 3]))
@@ -187,9 +187,9 @@ def test_union_holds_what_clients_hold_together(federation: Make) -> None:
         part = dgl.node_subgraph(path, ids)
         part.ndata["global_id"] = torch.tensor(ids)
         clients.append(NodeClient(part, torch.zeros(len(ids), 1)))
-    one = union_client(replace(world, whole=whole, clients=clients))
-    assert one.graph.ndata["global_id"].tolist() == [0, 1, 2, 3]
-    assert sorted(zip(*(e.tolist() for e in one.graph.edges()), strict=True)) == [
+    union = union_client(replace(world, whole=whole, clients=clients))
+    assert union.graph.ndata["global_id"].tolist() == [0, 1, 2, 3]
+    assert sorted(zip(*(e.tolist() for e in union.graph.edges()), strict=True)) == [
         (0, 1),
         (1, 0),
         (1, 2),
@@ -199,7 +199,7 @@ def test_union_holds_what_clients_hold_together(federation: Make) -> None:
     ]
 
 
-def test_skips_say_why(federation: Make) -> None:
+def test_skips_have_a_reason(federation: Make) -> None:
     world = federation()
     pair = dgl.graph(([0], [1]))
     pair.ndata["feat"] = torch.ones(2, 1)
@@ -213,15 +213,15 @@ def test_skips_say_why(federation: Make) -> None:
         )
 
 
-NOBODY = Target({}, {}, {}, 0)
+EMPTY = Target({}, {}, {}, 0)
 
 
 def run_early_stopping(config: TrainConfig, *values: float, loss: tuple[float, ...] = ()) -> BestRound:
     selection, model = BestRound(config), torch.zeros(1)
     for number, value in enumerate(values, 1):
-        model.fill_(number)  # training in place
+        model.fill_(number)
         figures = {"val": value} | ({"val_loss": loss[number - 1]} if loss else {})
-        scored = Scored(torch.empty(0), torch.empty(0), None, None, NOBODY)
+        scored = Scored(torch.empty(0), torch.empty(0), None, None, EMPTY)
         selection.add(Round(number, figures, scored, Models(None, [{"w": model}])))
         if selection.stops:
             break
@@ -238,16 +238,16 @@ def run_early_stopping(config: TrainConfig, *values: float, loss: tuple[float, .
         ({"select_by": "val_loss"}, (0.5, 0.5), (math.inf, math.inf), 1),
     ],
 )
-def test_the_round_that_counts(settings: dict, values: tuple, loss: tuple, best: int) -> None:
-    found = run_early_stopping(TrainConfig(**settings), *values, loss=loss)
-    assert found.best.number == best and found.rounds == len(values)
-    assert found.best.models.personal[0]["w"].item() == best  # as it was then, not later
+def test_the_selected_round(settings: dict, values: tuple, loss: tuple, best: int) -> None:
+    selection = run_early_stopping(TrainConfig(**settings), *values, loss=loss)
+    assert selection.best.number == best and selection.rounds == len(values)
+    assert selection.best.models.personal[0]["w"].item() == best  # the model of that round
 
 
 def test_patience_counts_rounds_without_a_better_value() -> None:
-    found = run_early_stopping(TrainConfig(patience=2), 0.5, 0.6, 0.6, 0.4, 0.9)
-    assert (found.rounds, found.best.number) == (4, 2)
-    assert found.history == {"round": [1, 2, 3, 4], "val": [0.5, 0.6, 0.6, 0.4]}
+    selection = run_early_stopping(TrainConfig(patience=2), 0.5, 0.6, 0.6, 0.4, 0.9)
+    assert (selection.rounds, selection.best.number) == (4, 2)
+    assert selection.history == {"round": [1, 2, 3, 4], "val": [0.5, 0.6, 0.6, 0.4]}
 
 
 def test_matching_is_the_best_of_all_permutations() -> None:
@@ -259,7 +259,7 @@ def test_matching_is_the_best_of_all_permutations() -> None:
 
 
 def test_one_outlier_gives_the_degenerate_figures_of_fclg_on_dhfr() -> None:
-    """461 and 295 graphs: the published 61.11 and 38.25 are one graph of the smaller class in a cluster of its own."""
+    """461 and 295 graphs: 61.11 and 38.25 follow from one graph of the smaller class alone in a cluster."""
     label = np.repeat([0, 1], [461, 295])
     rows = np.random.default_rng(0).normal(size=(756, 3))
     rows[500] = 1e4
@@ -268,7 +268,7 @@ def test_one_outlier_gives_the_degenerate_figures_of_fclg_on_dhfr() -> None:
     assert round(100 * f1_score(label, predicted, average="macro"), 2) == 38.25
 
 
-def test_k_means_finds_separate_blobs_and_bears_equal_rows() -> None:
+def test_k_means_finds_separate_blobs_and_accepts_equal_rows() -> None:
     rng = np.random.default_rng(0)
     label = rng.integers(0, 3, 60)
     rows = 50 * np.eye(3)[label] + rng.normal(size=(60, 3))
@@ -276,7 +276,9 @@ def test_k_means_finds_separate_blobs_and_bears_equal_rows() -> None:
     assert set(k_means(np.ones((5, 2)), 3, 0)) == {0}
 
 
-def test_embeddings_bear_chunks_and_are_scaled_on_request(graph_sets: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embeddings_do_not_depend_on_chunks_and_are_scaled_on_request(
+    graph_sets: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world, method = graph_sets(), METHODS.build("infograph-fedavg")
     assert isinstance(method, GraphMethod)
     backbones = method.architecture([BACKBONES.build("gin", {"hidden": 4, "layers": 2})])

@@ -26,8 +26,7 @@ CONFIG = TrainConfig(rounds=1, local_epochs=1, batch_size=16)
 
 
 def bonded(count: int = 60):
-    """Rings and trees whose edges have three features, one-hot as of bonds: of kind 0 or 1 all alike (predicted), the
-    others at random."""
+    """Rings and trees with one-hot edge features as of bonds: one kind per graph (the target), the others at random."""
     data, rng = rings_and_trees(count), np.random.default_rng(1)
     target = []
     for graph in data.graphs:
@@ -47,13 +46,13 @@ def bonded(count: int = 60):
     )  # fmt: skip
 
 
-def made(data):
+def federation_of(data):
     return build_federation(check_data(data), PARTITIONS.build("uniform"), SPLITS.build("ratio"), 3, 0)
 
 
 def cohort_of(data, **params):
     backbone = BACKBONES.build("gine", {"hidden": H, "dropout": 0.0, **params})
-    simulation, _ = set_up(made(data), METHODS.build("fedavg"), [backbone], CONFIG, 0)
+    simulation, _ = set_up(federation_of(data), METHODS.build("fedavg"), [backbone], CONFIG, 0)
     clients = simulation.client_batches[0]
     generator = torch.Generator().manual_seed(0)
     clients.params = {  # clients differ
@@ -63,7 +62,7 @@ def cohort_of(data, **params):
 
 
 def by_loops(model: dict[str, torch.Tensor], graph: dgl.DGLGraph, layers: int, eps: float) -> torch.Tensor:
-    """(1,) what one client's model says of one graph, edge by edge."""
+    """(1,) output of one client's model for one graph, edge by edge."""
     h = graph.ndata["feat"].float() @ model["input.weight"] + model["input.bias"]
     for i in range(layers):
         summed = [torch.zeros(H) for _ in range(graph.num_nodes())]
@@ -77,14 +76,14 @@ def by_loops(model: dict[str, torch.Tensor], graph: dgl.DGLGraph, layers: int, e
 
 
 @pytest.mark.parametrize(("layers", "train_eps"), [(1, False), (3, True)])
-def test_a_model_and_its_gradient_are_those_of_loops(layers: int, train_eps: bool) -> None:
+def test_a_model_and_its_gradient_equal_loops(layers: int, train_eps: bool) -> None:
     data = bonded()
     clients = cohort_of(data, layers=layers, eps=0.3, train_eps=train_eps)
     for value in clients.params.values():
         value.requires_grad_(True)
-    found = clients.forward(training=False).logits
-    clients.loss(found).sum().backward()
-    per_client = found.split(clients.batch.sizes)
+    logits = clients.forward(training=False).logits
+    clients.loss(logits).sum().backward()
+    per_client = logits.split(clients.batch.sizes)
     for k, member in enumerate(clients.members):
         model = {name: value[k].detach().clone().requires_grad_(True) for name, value in clients.params.items()}
         wanted = torch.stack([by_loops(model, graph, layers, 0.3) for graph in member.graphs])
@@ -95,15 +94,15 @@ def test_a_model_and_its_gradient_are_those_of_loops(layers: int, train_eps: boo
             assert torch.allclose(clients.params[name].grad[k], value.grad, atol=1e-4, rtol=1e-4), name
 
 
-def test_a_layer_is_that_of_pyg() -> None:
+def test_a_layer_equals_pyg() -> None:
     pyg = pytest.importorskip("torch_geometric.nn")
     clients = cohort_of(bonded(), layers=2, eps=0.2)
     nodes = clients.batch.nodes
     h = torch.randn(len(nodes.label), H, generator=torch.Generator().manual_seed(1))
     backbone = clients.network.backbones[0].encoder
     with torch.no_grad():
-        found = backbone.layer(clients.params, 1, h, nodes).split(nodes.sizes)
-    for k, (member, own) in enumerate(zip(clients.members, h.split(nodes.sizes), strict=True)):
+        outputs = backbone.layer(clients.params, 1, h, nodes).split(nodes.sizes)
+    for k, (member, rows) in enumerate(zip(clients.members, h.split(nodes.sizes), strict=True)):
         graph = dgl.batch(member.graphs)
         maps = torch.nn.Sequential(torch.nn.Linear(H, H), torch.nn.ReLU(), torch.nn.Linear(H, H))
         layer = pyg.GINEConv(maps, eps=0.2, edge_dim=BOND)
@@ -111,8 +110,8 @@ def test_a_layer_is_that_of_pyg() -> None:
             for linear, name in ((maps[0], "inner"), (maps[2], "outer"), (layer.lin, "edge")):
                 linear.weight.copy_(clients.params[f"1.{name}.weight"][k].T)
                 linear.bias.copy_(clients.params[f"1.{name}.bias"][k])
-            wanted = layer(own, torch.stack(graph.edges()), graph.edata["feat"].float())
-        assert torch.allclose(found[k], wanted, atol=1e-5, rtol=1e-5)
+            wanted = layer(rows, torch.stack(graph.edges()), graph.edata["feat"].float())
+        assert torch.allclose(outputs[k], wanted, atol=1e-5, rtol=1e-5)
 
 
 def test_a_minibatch_has_the_edges_of_its_graphs() -> None:
@@ -123,13 +122,13 @@ def test_a_minibatch_has_the_edges_of_its_graphs() -> None:
             assert active is None or active
             rows = clients.at.split(clients.batch.sizes)
             held = np.cumsum([0, *map(len, every)])
-            some = clients.forward(training=False).logits.split(clients.batch.sizes)
-            for k, own in enumerate(some):
-                assert torch.allclose(own, every[k][rows[k] - held[k]], atol=1e-5)
+            parts = clients.forward(training=False).logits.split(clients.batch.sizes)
+            for k, part in enumerate(parts):
+                assert torch.allclose(part, every[k][rows[k] - held[k]], atol=1e-5)
 
 
-def test_what_only_bonds_tell_is_learnt() -> None:
-    federation, config = made(bonded(150)), TrainConfig(rounds=40, local_epochs=2, lr=0.01)
+def test_a_target_that_depends_on_bonds_only_is_learnt() -> None:
+    federation, config = federation_of(bonded(150)), TrainConfig(rounds=40, local_epochs=2, lr=0.01)
     plain, edges = (
         train(federation, METHODS.build("fedavg"), [BACKBONES.build(name, params)], config, 0).score
         for name in ("gin", "gine")
@@ -141,10 +140,10 @@ def test_what_only_bonds_tell_is_learnt() -> None:
 def test_data_without_edge_features_is_one_line() -> None:
     backbone = [BACKBONES.build("gine", {"hidden": H})]
     graphs = replace(bonded(), graphs=rings_and_trees(60).graphs)
-    for federation in (node_federation(), made(graphs)):
-        with pytest.raises(UserError, match="choose gin") as told:
+    for federation in (node_federation(), federation_of(graphs)):
+        with pytest.raises(UserError, match="choose gin") as caught:
             train(federation, METHODS.build("fedavg"), backbone, CONFIG.model_copy(update={"batch_size": None}), 0)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(caught.value)
 
 
 def test_edges_get_their_own_features(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,19 +156,19 @@ def test_edges_get_their_own_features(monkeypatch: pytest.MonkeyPatch) -> None:
         "label": np.zeros(2, np.int64),
         "target": np.ones((2, 1), np.float32),
     }
-    assert fingerprint(content) == fingerprint({name: own for name, own in content.items() if name != "edge_label"})
+    assert fingerprint(content) == fingerprint({name: value for name, value in content.items() if name != "edge_label"})
     monkeypatch.setattr(MoleculeRegressionSpec, "content", lambda self: (content, "generated"))
-    found = MoleculeRegressionSpec().load()
+    dataset = MoleculeRegressionSpec().load()
     of = {tuple(pair): k for k, pair in enumerate(edges.tolist())}
     first = 0
-    for graph in found.graphs:
+    for graph in dataset.graphs:
         for (u, v), bond in zip(torch.stack(graph.edges(), 1).tolist(), graph.edata["feat"], strict=True):
             k = of[min(u, v) + first, max(u, v) + first]
             assert bond.nonzero().flatten().tolist() == [k % 5, 5 + k, 11 + k % 2]
         first += graph.num_nodes()
 
 
-def test_bonds_are_those_of_ogb(tmp_path) -> None:
+def test_bonds_equal_ogb(tmp_path) -> None:
     pytest.importorskip("rdkit")
     from ogb.utils import smiles2graph
     from ogb.utils.features import get_bond_feature_dims
@@ -182,12 +181,12 @@ def test_bonds_are_those_of_ogb(tmp_path) -> None:
     path = tmp_path / "some.csv"
     path.write_text("smiles,a\n" + "".join(f"{text},1\n" for text in smiles))
     content = read_molecules({"some.csv": path})
-    told = {
-        tuple(pair): own.tolist() for pair, own in zip(content["edges"].tolist(), content["edge_label"], strict=True)
+    bonds = {
+        tuple(pair): bond.tolist() for pair, bond in zip(content["edges"].tolist(), content["edge_label"], strict=True)
     }
     first = 0
     for text in smiles:
         graph = smiles2graph(text)
-        for (u, v), own in zip(graph["edge_index"].T.tolist(), graph["edge_feat"].tolist(), strict=True):
-            assert told[min(u, v) + first, max(u, v) + first] == own
+        for (u, v), bond in zip(graph["edge_index"].T.tolist(), graph["edge_feat"].tolist(), strict=True):
+            assert bonds[min(u, v) + first, max(u, v) + first] == bond
         first += graph["num_nodes"]

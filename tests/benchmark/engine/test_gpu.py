@@ -1,4 +1,4 @@
-"""On a real GPU, where there is one (`pytest -m gpu`): kernels, every method, the loss of memory."""
+"""On a GPU, if there is one (`pytest -m gpu`): kernels, every method, too little memory."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from collections.abc import Callable
 from typing import Any
 
 import dgl
-import numpy as np
 import pytest
 import torch
 
-from fglbench.benchmark.contract.trial import Trial, trials
-from fglbench.benchmark.engine import Outcome, Params, Skip, network, train
+from fglbench.benchmark.contract.trial import trials
+from fglbench.benchmark.engine import Params, Skip, network
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.device import HOST, on
 from fglbench.benchmark.engine.gpu_kernels import GPU
 from fglbench.benchmark.engine.kernels import CPU
 from fglbench.methods import METHODS
 
-from ...sampled import SHORT
+from .recorded import difference, run
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 PERTURBATIONS = 5
@@ -28,11 +27,6 @@ EQUAL = 1e-4  # largest difference of scores per round between CPU and GPU
 
 def gpu() -> torch.device:
     return torch.device("cuda", 0)
-
-
-def run(trial: Trial, name: str, device: torch.device = HOST) -> Outcome:
-    method = METHODS.build(name, SHORT.get(name))
-    return train(trial.federation, method, trial.backbones, trial.config, 0, device=device)
 
 
 drawn = network._drawn
@@ -52,32 +46,25 @@ def off_by_rounding(seed: int) -> Callable[..., Params]:
     return perturbed
 
 
-def difference(first: Outcome, second: Outcome) -> float:
-    """Return the largest difference in scores and validation of any round."""
-    curves = [np.array([one.history[name] for name in ("val", "score")]) for one in (first, second)]
-    np.testing.assert_array_equal(*(np.isnan(curve) for curve in curves))
-    return float(np.nanmax(np.abs(curves[0] - curves[1]), initial=0))
-
-
 @pytest.mark.parametrize("name", METHODS.names())
 def test_every_method_gives_the_scores_of_the_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scores differ only where initial weights changed by rounding give other scores on the CPU too."""
+    """Scores differ only if initial weights changed by rounding also change them on the CPU."""
     ran = 0
     for trial in trials():
         try:
             cpu = run(trial, name)
         except Skip:
             continue
-        found = run(trial, name, gpu())
+        outcome = run(trial, name, gpu())
         ran += 1
-        assert (found.upload_bytes, found.download_bytes) == (cpu.upload_bytes, cpu.download_bytes)
-        if difference(cpu, found) > EQUAL:
+        assert (outcome.upload_bytes, outcome.download_bytes) == (cpu.upload_bytes, cpu.download_bytes)
+        if difference(cpu, outcome) > EQUAL:
             again = []
             for seed in range(PERTURBATIONS):
                 with monkeypatch.context() as patch:
                     patch.setattr(network, "_drawn", off_by_rounding(seed))
                     again.append(difference(cpu, run(trial, name)))
-            assert max(again) > EQUAL, f"{trial.name}: differs by {difference(cpu, found):.4f} from the CPU"
+            assert max(again) > EQUAL, f"{trial.name}: differs by {difference(cpu, outcome):.4f} from the CPU"
     assert ran
 
 
@@ -90,15 +77,15 @@ def test_edge_kernels_and_gradients() -> None:
     results = []
     for kernels, device in ((CPU, HOST), (GPU, gpu())):
         with on(device):
-            inputs = [one.to(device).requires_grad_() for one in (wide, weight)]
+            inputs = [tensor.to(device).requires_grad_() for tensor in (wide, weight)]
             value = kernels.u_mul_e_sum(graph, *inputs)
             grads = torch.autograd.grad((value * pull.to(device)).sum(), inputs)
-        results.append([one.detach().cpu() for one in (value, *grads)])
+        results.append([tensor.detach().cpu() for tensor in (value, *grads)])
     for host, device in zip(*results, strict=True):
         torch.testing.assert_close(device, host)
 
 
-def test_two_runs_on_a_gpu_are_equal_to_the_bit() -> None:
+def test_two_runs_on_a_gpu_are_bitwise_identical() -> None:
     trial = trials()[0]
     first, second = (run(trial, "fedavg", gpu()) for _ in range(2))
     for name in ("val", "score"):

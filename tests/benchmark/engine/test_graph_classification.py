@@ -1,4 +1,4 @@
-"""Graphs are classified: the model against plain loops, minibatches of training graphs, what a method sees, scores."""
+"""Graph classification: the model against plain loops, minibatches of training graphs, hidden labels, scores."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def by_hand(params: Params, kind: str, readout: str, graph: Any) -> tuple[torch.
             root = looped.sum(1).rsqrt()
             h = (root[:, None] * looped * root) @ h @ params[f"{i}.weight"] + params[f"{i}.bias"]
         elif kind == "sage":
-            own, near = params[f"{i}.weight"].chunk(2, 1)
-            h = h @ own + (a / a.sum(1, keepdim=True).clamp(min=1)) @ h @ near + params[f"{i}.bias"]
+            self_weight, neighbour_weight = params[f"{i}.weight"].chunk(2, 1)
+            h = h @ self_weight + (a / a.sum(1, keepdim=True).clamp(min=1)) @ h @ neighbour_weight + params[f"{i}.bias"]
         else:
             h = linear(str(i), h)
         h = torch.relu(h)
@@ -74,21 +74,21 @@ def by_hand(params: Params, kind: str, readout: str, graph: Any) -> tuple[torch.
 @pytest.mark.parametrize(
     ("kind", "readout"), [("gin", "sum"), ("gin", "mean"), ("gcn", "sum"), ("sage", "sum"), ("mlp", "mean")]
 )
-def test_the_model_is_what_its_formula_says(kind: str, readout: str, labelled_sets: Make) -> None:
+def test_the_model_equals_its_formula(kind: str, readout: str, labelled_sets: Make) -> None:
     world = labelled_sets((5, 3, 4))
     backbone = BACKBONES.build(kind, {**SMALL, "readout": readout})
     simulation, _ = set_up(world, METHODS.build("fedavg"), [backbone], TrainConfig(batch_size=3), 5)
     (clients,) = simulation.client_batches
     torch.manual_seed(0)
     params = {name: torch.randn_like(value) for name, value in clients.params.items()}
-    found = clients.forward(params, training=False)
+    output = clients.forward(params, training=False)
     place = 0
     for k, client in enumerate(world.clients):
         assert isinstance(client, GraphClient)
         for graph in client.graphs:
             embedding, logits = by_hand({n: v[k] for n, v in params.items()}, kind, readout, graph)
-            torch.testing.assert_close(found.embedding[place], embedding, rtol=1e-4, atol=1e-4)
-            torch.testing.assert_close(found.logits[place], logits, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(output.embedding[place], embedding, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(output.logits[place], logits, rtol=1e-4, atol=1e-4)
             place += 1
 
 
@@ -103,7 +103,7 @@ def test_every_backbone_classifies_graphs(kind: str, labelled_sets: Make) -> Non
     assert outcome.matrix == pytest.approx(again.matrix)
 
 
-def test_dropout_is_drawn_when_training_alone(labelled_sets: Make) -> None:
+def test_dropout_is_applied_in_training_only(labelled_sets: Make) -> None:
     backbone = BACKBONES.build("gin", {**SMALL, "dropout": 0.5, "input_dropout": 0.5})
     simulation, _ = set_up(labelled_sets(), METHODS.build("fedavg"), [backbone], TrainConfig(), 5)
     (clients,) = simulation.client_batches
@@ -120,7 +120,7 @@ def test_an_epoch_shows_each_training_graph_once_and_no_other(labelled_sets: Mak
     world = labelled_sets((11, 6, 2))  # 6, 3 and 1 training graphs, by threes
     clients = cohort_of(world)
     every, data = clients.batch, clients.data
-    trained = [set((own.global_id[own.masks["train"]]).tolist()) for own in world.clients]
+    trained = [set((client.global_id[client.masks["train"]]).tolist()) for client in world.clients]
     for _ in range(2):
         seen: list[list[int]] = [[], [], []]
         active = []
@@ -130,15 +130,15 @@ def test_an_epoch_shows_each_training_graph_once_and_no_other(labelled_sets: Mak
                 every.global_id[clients.at], clients.batch.global_id
             )
             assert clients.forward().logits.shape == (sum(clients.batch.sizes), 3)
-            for own, ids in zip(seen, clients.batch.per_client(clients.batch.global_id), strict=True):
-                own.extend(ids.tolist())
+            for shown, ids in zip(seen, clients.batch.per_client(clients.batch.global_id), strict=True):
+                shown.extend(ids.tolist())
         assert active == [None, [0]]
-        assert [set(own) for own in seen] == trained and [len(own) for own in seen] == [6, 3, 1]
+        assert [set(shown) for shown in seen] == trained and [len(shown) for shown in seen] == [6, 3, 1]
     assert clients.batch is every and clients.data is data and clients.at == slice(None)
     assert every.sizes == (11, 6, 2)
 
 
-def test_a_client_without_training_graphs_stays_where_it_is(labelled_sets: Make) -> None:
+def test_a_client_without_training_graphs_keeps_its_model(labelled_sets: Make) -> None:
     world = labelled_sets((9, 6, 8))
     bare = world.clients[1]
     assert isinstance(bare, GraphClient)
@@ -188,12 +188,12 @@ def test_a_round_of_fedavg_equals_slow_loops(labelled_sets: Make) -> None:
     simulation.round(phase, 1)
     finals = []
     for k in range(3):
-        generator, own = stream(5, "minibatches", k), theta
+        generator, local = stream(5, "minibatches", k), theta
         for _ in range(2):
-            own = epoch_by_hand(world, k, own, 0.05, generator)
-        finals.append(own)
+            local = epoch_by_hand(world, k, local, 0.05, generator)
+        finals.append(local)
     for name, value in simulation.server.state["model"].items():
-        expected = sum(n / 26 * own[name] for n, own in zip((11, 6, 9), finals, strict=True))
+        expected = sum(n / 26 * local[name] for n, local in zip((11, 6, 9), finals, strict=True))
         torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -211,58 +211,60 @@ def two_rounds(world: Federation, name: str, params: dict[str, Any]) -> tuple[Pa
 
 
 @pytest.mark.parametrize("name", ["scaffold", "feddc"])
-def test_corrections_know_how_many_steps_there_were(name: str, labelled_sets: Make) -> None:
+def test_corrections_divide_by_the_number_of_steps(name: str, labelled_sets: Make) -> None:
     """Two rounds by hand. SCAFFOLD: c_k is (x - y) / (steps lr), c their mean, gradients get c - c_k. FedDC without
     drift penalty: v_k is y - x, v their mean, gradients get (v_k - v) / (steps lr)."""
-    world, rate = labelled_sets((11, 6, 9)), 0.005  # two minibatches, one, and two of an epoch
+    world, rate = labelled_sets((11, 6, 9)), 0.005  # two, one and two minibatches per epoch
     params = {"lr": rate} | ({"alpha": 0.0, "clip": None} if name == "feddc" else {})
     x, between, simulation = two_rounds(world, name, params)
     steps, generators = [4, 2, 4], [stream(5, "minibatches", k) for k in range(3)]
     moved: list[Params] = []
     for start in (x, between):
-        mean = {n: sum(own[n] for own in moved) / 3 if moved else torch.zeros_like(v) for n, v in x.items()}
+        mean = {n: sum(local[n] for local in moved) / 3 if moved else torch.zeros_like(v) for n, v in x.items()}
         if name == "scaffold" and moved:  # the mean of c_k, whose steps differ, and not of the updates
-            mean = {n: sum(own[n] / s for own, s in zip(moved, steps, strict=True)) / 3 for n in x}
+            mean = {n: sum(local[n] / s for local, s in zip(moved, steps, strict=True)) / 3 for n in x}
         ends = []
         for k in range(3):
-            own, count = start, steps[k]
+            local, count = start, steps[k]
             if name == "scaffold":
                 pull = {n: (moved[k][n] / count - mean[n] if moved else 0 * v) / rate for n, v in x.items()}
             else:
                 pull = {n: (moved[k][n] - mean[n] if moved else 0 * v) / (rate * count) for n, v in x.items()}
             for _ in range(2):
-                own = epoch_by_hand(world, k, own, rate, generators[k], pull)
-            ends.append(own)
-        moved = [{n: own[n] - start[n] for n in own} for own in ends]
+                local = epoch_by_hand(world, k, local, rate, generators[k], pull)
+            ends.append(local)
+        moved = [{n: local[n] - start[n] for n in local} for local in ends]
     for k in range(3):
         for n, value in simulation.client_batches[0].params.items():
             torch.testing.assert_close(value[k], ends[k][n], rtol=1e-3, atol=1e-5)
 
 
-def test_the_contrast_of_moon_meets_the_minibatch(labelled_sets: Make) -> None:
-    """Rows computed before training, taken at the step's graphs, are those of the step's graphs."""
+def test_rows_at_a_step_belong_to_its_graphs(labelled_sets: Make) -> None:
+    """MOON contrasts with rows computed before training."""
     clients = cohort_of(labelled_sets((11, 6, 9)))
     frozen = clients.forward(training=False).embedding
     for _ in clients.steps():
         torch.testing.assert_close(frozen[clients.at], clients.forward(training=False).embedding)
 
 
-# -- what a method sees, and how it is scored -------------------------------------------------------------------------
+# -- hidden labels and scores ------------------------------------------------------------------------------------------
 
 
-def test_labels_are_those_of_training_graphs(labelled_sets: Make) -> None:
+def test_a_method_sees_labels_of_training_graphs_only(labelled_sets: Make) -> None:
     world = labelled_sets()
     seen = hide_labels(world)
     assert world.task == seen.task == "graph-classification"
-    for shown, own in zip(seen.clients, world.clients, strict=True):
-        assert isinstance(shown, GraphClient) and isinstance(own, GraphClient)
-        assert torch.equal(shown.label, torch.where(own.masks["train"], own.label, HIDDEN))
+    for shown, client in zip(seen.clients, world.clients, strict=True):
+        assert isinstance(shown, GraphClient) and isinstance(client, GraphClient)
+        assert torch.equal(shown.label, torch.where(client.masks["train"], client.label, HIDDEN))
     assert torch.equal(seen.whole.label != HIDDEN, world.masks["train"])
-    truth = memory(world.whole.label, [own.label for own in world.clients], [own.masks for own in world.clients])
+    truth = memory(
+        world.whole.label, [client.label for client in world.clients], [client.masks for client in world.clients]
+    )
     assert truth and not memory(seen) & truth
 
 
-def test_scores_are_those_of_each_clients_own_test_graphs(labelled_sets: Make) -> None:
+def test_scores_use_the_test_graphs_of_each_client(labelled_sets: Make) -> None:
     world = labelled_sets((16, 12, 20))
     simulation, evaluator = set_up(world, METHODS.build("fedavg"), [BACKBONES.build("gin", SMALL)], TrainConfig(), 5)
     scored = evaluator.score(simulation.models(), "global", "local")
@@ -287,7 +289,7 @@ def test_scores_are_those_of_each_clients_own_test_graphs(labelled_sets: Make) -
 def test_two_classes_have_an_area_under_the_curve(labelled_sets: Make) -> None:
     world = labelled_sets((16, 24, 20))
     label = world.whole.label.clamp(max=1)
-    clients = [replace(own, label=label[own.global_id]) for own in world.clients]  # type: ignore[union-attr]
+    clients = [replace(client, label=label[client.global_id]) for client in world.clients]  # type: ignore[union-attr]
     world = replace(world, whole=replace(world.whole, label=label, num_classes=2), clients=clients)  # type: ignore[arg-type]
     simulation, evaluator = set_up(world, METHODS.build("fedavg"), [BACKBONES.build("gin", SMALL)], TrainConfig(), 5)
     scored = evaluator.score(simulation.models(), "global", "local")
@@ -297,20 +299,20 @@ def test_two_classes_have_an_area_under_the_curve(labelled_sets: Make) -> None:
         assert isinstance(client, GraphClient)
         test = client.masks["test"].nonzero().squeeze(1).tolist()
         logits = [by_hand(params, "gin", "sum", client.graphs[i])[1] for i in test]
-        margin = [float(own[1] - own[0]) for own in logits]
+        margin = [float(row[1] - row[0]) for row in logits]
         assert set(client.label[test].tolist()) == {0, 1}
         assert float(scored.target.roc_auc(scored.margin, "test")[k]) == pytest.approx(
             roc_auc_score(client.label[test].numpy(), margin)
         )
 
 
-def test_steps_given_are_those_of_the_client_with_most_training_graphs(labelled_sets: Make) -> None:
+def test_the_budget_has_the_steps_of_the_client_with_most_training_graphs(labelled_sets: Make) -> None:
     config = TrainConfig(rounds=2, local_epochs=3, batch_size=3)
     outcome = train(labelled_sets((11, 6, 9)), METHODS.build("fedavg"), [BACKBONES.build("gin", SMALL)], config, 0)
     assert outcome.budget_steps == outcome.model_steps == outcome.optimiser_steps == 2 * 3 * 2
 
 
-def test_who_needs_edges_of_nodes_or_no_labels_is_refused(labelled_sets: Make, graph_sets: Make) -> None:
+def test_methods_for_other_tasks_are_skipped(labelled_sets: Make, graph_sets: Make) -> None:
     for name, world in (("fed-pub", labelled_sets()), ("fclg", labelled_sets()), ("fedavg", graph_sets())):
         with pytest.raises(Skip, match=f"{name} is defined for .*, not for"):
             train(world, METHODS.build(name), [BACKBONES.build("gin", SMALL)], TrainConfig(rounds=1), 0)
@@ -333,6 +335,6 @@ def test_a_subclass_inherits_its_tasks_and_may_narrow_them(labelled_sets: Make) 
 
 @pytest.mark.parametrize("name", ["task", "graphwise", "domainwise"])
 def test_an_old_flag_is_one_line_that_names_the_new_one(name: str) -> None:
-    with pytest.raises(UserError, match=rf"Old.{name} is no longer read: write \w+ = ") as told:
+    with pytest.raises(UserError, match=rf"Old.{name} is no longer read: write \w+ = ") as caught:
         type("Old", (METHODS.cls("fedavg"),), {name: True, "__doc__": "Old.", "__module__": __name__})
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Graph sets: batches against `dgl.batch`, minibatches, and what every method for them has to keep."""
+"""Graph sets: batches against `dgl.batch`, minibatches, and common properties of their methods."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 
 Make = Callable[..., Federation]
-GRAPH_METHODS = [name for name in METHODS.names() if METHODS.cls(name).tasks == ("graph",) and METHODS.cls(name).trains]
 GIN = BACKBONES.build("gin", {"hidden": 4, "layers": 2})
 PICKS = [np.array([4, 1]), np.array([], np.int64), np.array([7, 6, 5])]
 
@@ -55,14 +54,14 @@ def cohort_of(world: Federation, name: str = "intra-fedavg", **kwargs: Any) -> G
 # -- batches ----------------------------------------------------------------------------------------------------------
 
 
-def test_batch_is_what_dgl_batches(graph_sets: Make) -> None:
+def test_a_batch_equals_dgl_batch(graph_sets: Make) -> None:
     graphs = graph_sets((5, 3, 4)).whole.graphs  # type: ignore[union-attr]
     batch = GraphStack(graphs).batch(PICKS)
     expected = dgl.batch([graphs[i] for i in np.concatenate(PICKS)])
     assert torch.equal(batch.x, expected.ndata["feat"])
     assert batch.lengths.tolist() == expected.batch_num_nodes().tolist()
     assert batch.counts == (2, 0, 3)
-    assert batch.sizes == tuple(sum(graphs[i].num_nodes() for i in own) for own in PICKS)
+    assert batch.sizes == tuple(sum(graphs[i].num_nodes() for i in picks) for picks in PICKS)
     rows = torch.randn(expected.num_nodes(), 3)
     torch.testing.assert_close(batch.view(neighbours) @ rows, dgl.ops.copy_u_sum(expected, rows))
     conv = dgl.nn.GraphConv(3, 3, norm="both", weight=False, bias=False)
@@ -74,19 +73,19 @@ def test_batch_is_what_dgl_batches(graph_sets: Make) -> None:
     torch.testing.assert_close(batch.mean_over_graphs(values), by_hand)
 
 
-def test_gradient_through_a_view_is_that_of_the_dense_product(graph_sets: Make) -> None:
+def test_the_gradient_of_a_view_equals_the_dense_product(graph_sets: Make) -> None:
     batch = GraphStack(graph_sets().whole.graphs).batch(PICKS)  # type: ignore[union-attr]
     rows, pull = torch.randn(sum(batch.sizes), 3, requires_grad=True), torch.randn(sum(batch.sizes), 3)
     for view in (neighbours, normalised):
-        (found,) = torch.autograd.grad((batch.view(view) @ rows * pull).sum(), rows)
+        (grad,) = torch.autograd.grad((batch.view(view) @ rows * pull).sum(), rows)
         dense = torch.from_numpy(batch.view(view).scipy().toarray())
-        torch.testing.assert_close(found, dense.T @ pull)
+        torch.testing.assert_close(grad, dense.T @ pull)
 
 
 # -- minibatches ------------------------------------------------------------------------------------------------------
 
 
-def test_cut_leaves_no_graph_alone() -> None:
+def test_cut_makes_no_minibatch_of_one_graph() -> None:
     order = np.arange(7)
     assert [len(c) for c in cut(order, 3)] == [3, 4]
     assert [len(c) for c in cut(order, 4)] == [4, 3]
@@ -95,7 +94,7 @@ def test_cut_leaves_no_graph_alone() -> None:
     assert np.concatenate(cut(order, 3)).tolist() == order.tolist()
 
 
-def test_an_epoch_shows_every_graph_once_in_the_clients_own_order(graph_sets: Make) -> None:
+def test_an_epoch_shows_every_graph_once_in_the_order_of_the_client(graph_sets: Make) -> None:
     world = graph_sets((8, 3, 5))
     among, alone = cohort_of(world), simulation(world, "intra-fedavg", clients_per_batch=1).client_batches[2]
     assert isinstance(alone, GraphClientBatch)
@@ -105,9 +104,9 @@ def test_an_epoch_shows_every_graph_once_in_the_clients_own_order(graph_sets: Ma
         for moving in among.steps():
             active.append(moving)
             picked = np.split(among.minibatch.picks, np.cumsum(among.minibatch.counts)[:-1])
-            for own, picks in zip(seen, picked, strict=True):
-                own.extend(picks.tolist())
-        assert [sorted(own) for own in seen] == [held.tolist() for held in among.held]
+            for shown, picks in zip(seen, picked, strict=True):
+                shown.extend(picks.tolist())
+        assert [sorted(shown) for shown in seen] == [held.tolist() for held in among.held]
         assert active == [None, [0, 2], [0]]  # 3 + 3 + 2, 3, and 3 + 2 graphs
         single = [g for _ in alone.steps() for g in alone.minibatch.picks.tolist()]
         assert [g - 11 for g in seen[2]] == single
@@ -115,30 +114,30 @@ def test_an_epoch_shows_every_graph_once_in_the_clients_own_order(graph_sets: Ma
 
 
 @pytest.mark.parametrize("config", [{"optimiser": "adam"}, {"optimiser": "sgd", "momentum": 0.9}, {"optimiser": "sgd"}])
-def test_who_sits_out_does_not_move_and_counts_no_step(config: dict[str, Any]) -> None:
+def test_an_inactive_client_keeps_its_parameters_and_steps(config: dict[str, Any]) -> None:
     torch.manual_seed(0)
     settings = TrainConfig(lr=0.1, weight_decay=0.1, **config)
     params = {"w": torch.randn(3, 2, 4), "b": torch.randn(3, 4)}
-    mine = {name: value.clone() for name, value in params.items()}
-    theirs = [{name: nn.Parameter(value[k].clone()) for name, value in params.items()} for k in range(3)]
+    stacked = {name: value.clone() for name, value in params.items()}
+    references = [{name: nn.Parameter(value[k].clone()) for name, value in params.items()} for k in range(3)]
     options: dict[str, Any] = {"lr": 0.1, "weight_decay": 0.1}
     single = [
-        torch.optim.Adam(own.values(), **options)
+        torch.optim.Adam(parameters.values(), **options)
         if settings.optimiser == "adam"
-        else torch.optim.SGD(own.values(), momentum=settings.momentum, **options)
-        for own in theirs
+        else torch.optim.SGD(parameters.values(), momentum=settings.momentum, **options)
+        for parameters in references
     ]
     optimiser = StackedOptimiser(settings)
     for active in ([0, 2], None, [1], [0, 1], None):
         grads = {name: torch.randn_like(value) for name, value in params.items()}
-        optimiser.step(mine, grads, active)
+        optimiser.step(stacked, grads, active)
         for k in range(3) if active is None else active:
-            for name, parameter in theirs[k].items():
+            for name, parameter in references[k].items():
                 parameter.grad = grads[name][k].clone()
             single[k].step()
     for k in range(3):
-        for name, parameter in theirs[k].items():
-            torch.testing.assert_close(mine[name][k], parameter.detach())
+        for name, parameter in references[k].items():
+            torch.testing.assert_close(stacked[name][k], parameter.detach())
     assert optimiser.steps["w"].tolist() == [4, 4, 3]
 
 
@@ -158,9 +157,9 @@ PARTIAL = {"participation": 0.5, "optimiser": "sgd", "lr": 1e-4, "momentum": 0.9
 
 
 @pytest.mark.parametrize("config", [{}, PARTIAL], ids=["adam kept", "partial sgd anew"])
-@pytest.mark.parametrize("name", ["intra-fedavg", "mvgrl-fedprox"])  # of all others: test_contract.py
-def test_cohort_size_does_not_matter(name: str, config: dict[str, Any], graph_sets: Make) -> None:
-    """At rates at which training is stable: at 0.01, SGD on raw sums multiplies rounding by thousands in a round."""
+@pytest.mark.parametrize("name", ["intra-fedavg", "mvgrl-fedprox"])  # others: test_contract.py
+def test_numbers_do_not_depend_on_the_client_batch_size(name: str, config: dict[str, Any], graph_sets: Make) -> None:
+    """With stable learning rates: at 0.01, SGD on raw sums multiplies rounding by thousands in a round."""
     world, config = graph_sets((8, 3, 5, 4)), {"lr": 1e-3, **config}
     whole = held(run(world, name, rounds=2, **config))
     for size in (1, 3):
@@ -187,7 +186,7 @@ def test_whole_run(name: str, graph_sets: Make) -> None:
     assert first.matrix["global_on_local"] is first.matrix["personal_on_local"] is None
 
 
-def test_the_seed_of_k_means_is_the_federations(graph_sets: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_k_means_uses_the_seed_of_the_federation(graph_sets: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawn from its stream of that purpose, 31 bits of it."""
     seen, plain, world = list[int](), clustering.k_means, graph_sets()
 
@@ -206,7 +205,7 @@ def test_personal_models_are_scored_on_request(graph_sets: Make) -> None:
     assert len(out.per_client["score"]) == 3
 
 
-def test_methods_say_which_task_they_are_for(graph_sets: Make, federation: Make) -> None:
+def test_methods_name_their_task(graph_sets: Make, federation: Make) -> None:
     for name in METHODS.names():
         other = federation() if METHODS.cls(name).tasks == ("graph",) else graph_sets()
         reason = METHODS.build(name).skip(Facts.of(other), [GIN])

@@ -1,4 +1,4 @@
-"""Hostile clients and robust aggregation: what the server gets, against slow references, identities and refusals."""
+"""Hostile clients and robust aggregation: the input of the server, against slow references, identities and refusals."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def trial(place: int = 0, **training: Any) -> Trial:
     return replace(trials()[place], config=TrainConfig(rounds=3, local_epochs=2, **training))
 
 
-def ran(name: str, **training: Any) -> Any:
+def watched_run(name: str, **training: Any) -> Any:
     return watched(name, trial(**training))
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedadam", "moon", "feddc"])
-def test_a_share_that_makes_nobody_hostile_is_the_plain_method_bit_for_bit(name: str) -> None:
+def test_a_share_without_hostile_clients_is_bitwise_identical(name: str) -> None:
     plain = record(METHODS.build(name), trial())
     for attack in ATTACKS:
         assert same(plain, record(METHODS.build(name), trial(**{attack: 1e-9})))
@@ -54,7 +54,7 @@ def test_a_greater_share_has_the_hostile_clients_of_a_smaller_one() -> None:
 
 @pytest.mark.parametrize("attack", ["sign_flip", "small_deviation"])
 def test_hostile_updates_by_hand(attack: str) -> None:
-    seen, hostile = ran("fedavg", **{attack: 0.5}), hostile_clients(0.5, 4, 0)
+    seen, hostile = watched_run("fedavg", **{attack: 0.5}), hostile_clients(0.5, 4, 0)
     assert len(hostile) == 2
     for down, up, handed in zip(seen.down, seen.up, seen.handed, strict=True):
         for k in range(4):
@@ -69,7 +69,7 @@ def test_hostile_updates_by_hand(attack: str) -> None:
 
 
 def test_gaussian_updates_have_the_stated_norm_and_are_drawn_per_client() -> None:
-    seen, hostile = ran("fedavg", gaussian=0.5), sorted(hostile_clients(0.5, 4, 0))
+    seen, hostile = watched_run("fedavg", gaussian=0.5), sorted(hostile_clients(0.5, 4, 0))
     noise = []
     for down, up, handed in zip(seen.down, seen.up, seen.handed, strict=True):
         for k in hostile:
@@ -80,14 +80,14 @@ def test_gaussian_updates_have_the_stated_norm_and_are_drawn_per_client() -> Non
     assert overlap.max() < 0.5
 
 
-def test_no_upload_names_the_hostile_clients_apart_from_their_models() -> None:
-    plain, attacked = ran("fedavg"), ran("fedavg", sign_flip=0.5)
+def test_hostile_uploads_differ_in_models_only() -> None:
+    plain, attacked = watched_run("fedavg"), watched_run("fedavg", sign_flip=0.5)
     np.testing.assert_array_equal(plain.up[0], attacked.up[0])
     assert [handed.shape for handed in plain.handed] == [handed.shape for handed in attacked.handed]
 
 
 @pytest.mark.parametrize("place", [0, 4], ids=["nodes", "graphs"])
-def test_reversed_labels_change_training_labels_of_hostile_clients_alone(place: int) -> None:
+def test_reversed_labels_change_training_labels_of_hostile_clients_only(place: int) -> None:
     federation = trials()[place].federation
     changed = reversed_labels(federation, {1})
     for k, (before, after) in enumerate(zip(federation.clients, changed.clients, strict=True)):
@@ -110,10 +110,10 @@ def krum_by_hand(rows: np.ndarray, f: int) -> list[float]:
 @pytest.mark.parametrize("n", [7, 10])
 def test_rules_against_loops_and_scipy(n: int) -> None:
     rows, f = np.random.default_rng(n).standard_normal((n, 13)).astype("float32"), 2
-    given = torch.from_numpy(rows)
+    tensor = torch.from_numpy(rows)
     scores = krum_by_hand(rows.astype(np.float64), f)
     best = np.argsort(scores, kind="stable")[: n - f]
-    np.testing.assert_allclose(krum_scores(given, f).numpy(), scores, rtol=1e-6)
+    np.testing.assert_allclose(krum_scores(tensor, f).numpy(), scores, rtol=1e-6)
     expected = {
         "median": np.median(rows, 0),
         "trimmed-mean": trim_mean(rows, f / n + 1e-9, axis=0),
@@ -121,12 +121,12 @@ def test_rules_against_loops_and_scipy(n: int) -> None:
         "multi-krum": rows[best].mean(0),
     }
     for name, rule in RULES.items():
-        np.testing.assert_allclose(rule(given, f).numpy(), expected[name], atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(rule(tensor, f).numpy(), expected[name], atol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize("rule", RULE_NAMES)
 def test_the_server_gets_the_result_of_the_rule_under_attack(rule: str) -> None:
-    seen = ran("fedavg", sign_flip=0.25, aggregator=rule, tolerated=0.0 if "krum" in rule else 0.3)
+    seen = watched_run("fedavg", sign_flip=0.25, aggregator=rule, tolerated=0.0 if "krum" in rule else 0.3)
     hostile = hostile_clients(0.25, 4, 0)
     for down, up, handed, weights in zip(seen.down, seen.up, seen.handed, seen.weights, strict=True):
         counted = weights > 0  # one client has no training node
@@ -137,12 +137,12 @@ def test_the_server_gets_the_result_of_the_rule_under_attack(rule: str) -> None:
             factor = np.minimum(1, np.median(norms[counted]) / np.maximum(norms, 1e-30))[:, None]
             wanted = down + factor * (sent - down)
         else:
-            one = RULES[rule](torch.from_numpy(sent[counted]), 0 if "krum" in rule else 1).numpy()
-            wanted = np.repeat(one[None], 4, 0)
+            result = RULES[rule](torch.from_numpy(sent[counted]), 0 if "krum" in rule else 1).numpy()
+            wanted = np.repeat(result[None], 4, 0)
         np.testing.assert_allclose(handed, wanted, atol=1e-5)
 
 
-def test_rules_that_leave_nobody_out_are_the_uniform_mean() -> None:
+def test_rules_that_keep_all_clients_are_the_uniform_mean() -> None:
     plain = record(METHODS.build("fedavg"), trial(weighting="uniform")).values
     for rule in ("trimmed-mean", "multi-krum"):
         other = record(METHODS.build("fedavg"), trial(weighting="uniform", aggregator=rule, tolerated=0.0)).values
@@ -150,19 +150,19 @@ def test_rules_that_leave_nobody_out_are_the_uniform_mean() -> None:
             np.testing.assert_allclose(left.detach().numpy(), right.detach().numpy(), atol=1e-4)
 
 
-def test_the_traffic_is_that_of_the_plain_method() -> None:
+def test_the_traffic_equals_the_plain_method() -> None:
     plain, attacked = (
-        train(own.federation, METHODS.build("fedavg"), own.backbones, own.config, 0)
-        for own in (trial(), trial(gaussian=0.5, aggregator="median"))
+        train(setting.federation, METHODS.build("fedavg"), setting.backbones, setting.config, 0)
+        for setting in (trial(), trial(gaussian=0.5, aggregator="median"))
     )
     assert (plain.upload_bytes, plain.download_bytes) == (attacked.upload_bytes, attacked.download_bytes)
 
 
 @pytest.mark.parametrize("name", ["fedproto", "scaffold", "fedgta"])
-def test_what_uploads_more_than_models_is_left_out(name: str) -> None:
-    for own in ({"sign_flip": 0.5}, {"aggregator": "median"}):
+def test_methods_that_upload_more_than_models_are_skipped(name: str) -> None:
+    for options in ({"sign_flip": 0.5}, {"aggregator": "median"}):
         with pytest.raises(Skip, match=r"it uploads|another model"):
-            record(METHODS.build(name), trial(**own))
+            record(METHODS.build(name), trial(**options))
 
 
 def test_wrong_combinations_are_refused_with_the_reason() -> None:

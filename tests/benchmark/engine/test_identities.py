@@ -1,4 +1,4 @@
-"""What must be equal: an independent loop over clients, and methods that become one another."""
+"""Equalities: FedAvg and an independent loop over clients; methods that reduce to one another."""
 
 from __future__ import annotations
 

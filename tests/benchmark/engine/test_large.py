@@ -1,4 +1,4 @@
-"""What is done otherwise from a number of nodes on, and how matrices of graphs are made, against plain sums."""
+"""Code for many nodes gives the results of the plain code, and matrices of graphs equal plain sums."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def test_client_batches_bounded_by_nodes_have_the_same_numbers(plain, monkeypatc
     sizes: list[int] = []
     whole = simulation.client_batches
 
-    def seen(*given):
-        found = whole(*given)
-        sizes.extend(len(each) for each in found)
-        return found
+    def seen(*arguments):
+        batches = whole(*arguments)
+        sizes.extend(len(each) for each in batches)
+        return batches
 
     monkeypatch.setattr(simulation, "client_batches", seen)
     assert outcome().model_dump(exclude=TIMES) == plain.model_dump(exclude=TIMES)
@@ -54,10 +54,10 @@ def test_features_summed_once_train_and_score_as_models_one_by_one(where, plain,
     calls: list[object] = []
     summed = Batch.summed.func
     monkeypatch.setattr(Batch.summed, "func", lambda batch: calls.append(batch.sums_first) or summed(batch))
-    found = outcome()
+    large = outcome()
     assert True in calls
     for name in ("global_on_global", "personal_on_global", "global_on_local", "personal_on_local"):
-        assert getattr(found, name) == pytest.approx(getattr(plain, name), abs=1 / 400)
+        assert getattr(large, name) == pytest.approx(getattr(plain, name), abs=1 / 400)
 
 
 def test_models_trained_on_minibatches_score_together_as_one_by_one(monkeypatch) -> None:
@@ -67,27 +67,27 @@ def test_models_trained_on_minibatches_score_together_as_one_by_one(monkeypatch)
     monkeypatch.setattr(evaluate, "LARGE", 100)
     calls: list[int] = []
     each = evaluate.logits_of_each
-    monkeypatch.setattr(evaluate, "logits_of_each", lambda *given: calls.append(1) or each(*given))
-    found = outcome(config)
+    monkeypatch.setattr(evaluate, "logits_of_each", lambda *arguments: calls.append(1) or each(*arguments))
+    large = outcome(config)
     assert calls
     for name in ("global_on_global", "personal_on_global"):
-        assert getattr(found, name) == pytest.approx(getattr(parts, name), abs=1 / 400)
+        assert getattr(large, name) == pytest.approx(getattr(parts, name), abs=1 / 400)
 
 
 @pytest.mark.parametrize("layers", [2, 3])
-def test_several_models_at_once_have_the_logits_of_each_alone(layers: int, monkeypatch) -> None:
+def test_several_models_together_have_the_same_logits(layers: int, monkeypatch) -> None:
     monkeypatch.setattr(evaluate, "ROWS", 7)
     monkeypatch.setattr(evaluate, "COLUMNS", 10)  # two models of five columns in one sum
     backbone = GCN(layers=layers, hidden=5)
     batch = _batch(dgl.add_reverse_edges(dgl.rand_graph(60, 150)), torch.randn(60, 7))
     first = Batch(**{**vars(batch), "sums_first": True})
     models = [backbone.init(np.random.default_rng(k), 7, 4) for k in range(5)]
-    stacked = {name: torch.stack([own[name] for own in models]) + 0.1 for name in models[0]}
+    stacked = {name: torch.stack([params[name] for params in models]) + 0.1 for name in models[0]}
     assert evaluate.is_apt(backbone, first) and not evaluate.is_apt(backbone, batch)
     with torch.no_grad():
-        found = [own.clone() for own in evaluate.logits_of_each(layers, stacked, first)]
+        together = [logits.clone() for logits in evaluate.logits_of_each(layers, stacked, first)]
         alone = [backbone.forward({n: v[k : k + 1] for n, v in stacked.items()}, batch).logits for k in range(5)]
-    for one, other in zip(found, alone, strict=True):
+    for one, other in zip(together, alone, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
@@ -103,7 +103,7 @@ def test_the_first_layer_is_the_same_to_rounding_in_either_order() -> None:
 
 @pytest.mark.parametrize("loops", [False, True])
 @pytest.mark.parametrize("seed", range(6))
-def test_the_gcn_matrix_is_that_of_the_dense_one(seed: int, loops: bool) -> None:
+def test_the_gcn_matrix_equals_a_dense_one(seed: int, loops: bool) -> None:
     rng = np.random.default_rng(seed)
     ends = rng.integers(0, 30, (90, 2))
     ends = ends if loops else ends[ends[:, 0] != ends[:, 1]]
@@ -112,12 +112,12 @@ def test_the_gcn_matrix_is_that_of_the_dense_one(seed: int, loops: bool) -> None
     dense = torch.eye(30).index_put((torch.from_numpy(other[:, 1]), torch.from_numpy(other[:, 0])), torch.ones(1), True)
     scale = dense.sum(1) ** -0.5
     wanted = scale[:, None] * dense * scale[None, :]
-    found = torch.from_numpy(_batch(graph, torch.zeros(30, 1)).gcn.scipy().toarray())
-    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
+    matrix = torch.from_numpy(_batch(graph, torch.zeros(30, 1)).gcn.scipy().toarray())
+    torch.testing.assert_close(matrix, wanted, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 50])
-def test_both_directions_stand_sorted_by_source_and_target(nodes: int) -> None:
+def test_both_directions_are_sorted_by_source_and_target(nodes: int) -> None:
     rng = np.random.default_rng(nodes)
     pairs = {tuple(sorted(pair)) for pair in rng.integers(0, nodes, (80, 2)).tolist() if pair[0] != pair[1]}
     edges = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)

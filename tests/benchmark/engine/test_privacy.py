@@ -1,4 +1,4 @@
-"""Client-level privacy: identities, a slow reference of the mechanism, the exact Gaussian curve, and who is refused."""
+"""Client-level privacy: identities, a slow reference of the mechanism, the exact Gaussian curve, refusals."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def trial(**training: Any) -> Trial:
     return replace(plain, config=TrainConfig(rounds=3, local_epochs=2, **training))
 
 
-def ran(name: str, **training: Any) -> Any:
+def watched_run(name: str, **training: Any) -> Any:
     return watched(name, trial(**training))
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedopt", "moon", "fgssl"])
-def test_without_noise_and_with_an_infinite_clip_it_is_the_plain_method_bit_for_bit(name: str) -> None:
+def test_an_infinite_clip_without_noise_is_bitwise_identical(name: str) -> None:
     assert same(record(METHODS.build(name), trial()), record(METHODS.build(name), trial(dp_clip=1e30)))
 
 
 def test_every_update_is_clipped_to_the_norm_and_no_other_is_touched() -> None:
-    plain = ran("fedavg", dp_clip=1e30)
+    plain = watched_run("fedavg", dp_clip=1e30)
     clip = float(np.median([np.linalg.norm(plain.up[0][k] - plain.down[0][k]) for k in range(4)]))
-    seen = ran("fedavg", dp_clip=clip)
+    seen = watched_run("fedavg", dp_clip=clip)
     shrunk = 0
     for down, up, handed in zip(seen.down, seen.up, seen.handed, strict=True):
         for client in range(4):
@@ -65,7 +65,7 @@ def test_every_update_is_clipped_to_the_norm_and_no_other_is_touched() -> None:
 
 def test_the_server_half_gets_one_noisy_average_and_nothing_else() -> None:
     """Against the mechanism written out: theta + sum_k w_k clip(theta_k - theta) + N(0, (noise clip max w)^2)."""
-    seen = ran("fedavg", dp_clip=CLIP, dp_noise=NOISE)
+    seen = watched_run("fedavg", dp_clip=CLIP, dp_noise=NOISE)
     errors = []
     for down, up, handed, weights in zip(seen.down, seen.up, seen.handed, seen.weights, strict=True):
         theta = down[0]
@@ -101,7 +101,7 @@ def exact(sigma: float, steps: int, delta: float) -> float:
 
 
 @pytest.mark.parametrize(("sigma", "steps"), [(0.7, 3), (2.0, 10), (5.0, 100), (10.0, 100)])
-def test_epsilon_is_above_the_exact_curve_and_near_it(sigma: float, steps: int) -> None:
+def test_epsilon_is_a_tight_upper_bound_of_the_exact_curve(sigma: float, steps: int) -> None:
     account = Privacy(TrainConfig(dp_clip=1.0, dp_noise=sigma), SimpleNamespace(clients=2, seed=0, backbones=[0]))
     account.steps = [steps, steps - 1]
     assert account.epsilon is not None
@@ -111,7 +111,7 @@ def test_epsilon_is_above_the_exact_curve_and_near_it(sigma: float, steps: int) 
 def test_the_account_counts_the_steps_of_the_client_that_was_in_most() -> None:
     config = trial(dp_clip=CLIP, dp_noise=2.0, participation=0.5).config
     outcome = train(trials()[0].federation, METHODS.build("fedavg"), trials()[0].backbones, config, 0)
-    seen = ran("fedavg", dp_clip=CLIP, dp_noise=2.0, participation=0.5)
+    seen = watched_run("fedavg", dp_clip=CLIP, dp_noise=2.0, participation=0.5)
     times = np.bincount([client for each in seen.participants for client in each])
     assert 1 < times.max() <= 3
     assert outcome.dp_epsilon is not None
@@ -141,7 +141,7 @@ def test_a_run_without_noise_claims_nothing_and_one_without_uploads_spends_nothi
         ("fedkd", "not private: its upload 'update' is no update of a model"),
     ],
 )
-def test_a_method_whose_uploads_are_not_models_alone_is_refused(name: str, reason: str) -> None:
+def test_methods_that_upload_more_than_models_are_refused(name: str, reason: str) -> None:
     plain = trials()[0]
     with pytest.raises(Skip, match="not private") as refused:
         train(plain.federation, METHODS.build(name), plain.backbones, trial(dp_clip=CLIP, dp_noise=1.0).config, 0)
@@ -166,7 +166,7 @@ def test_mistakes_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         train(plain.federation, FedAvg(), plain.backbones, trial(dp_clip=1.0, dp_noise=1.0).config, 0)
 
 
-def test_a_row_has_epsilon_and_delta_and_other_rows_know_nothing_of_it(tmp_path: Path) -> None:
+def test_only_private_rows_have_epsilon_and_delta(tmp_path: Path) -> None:
     request = Request(methods=("fedavg",), datasets=("csbm",), clients=(3,), partitions=("uniform",), seeds=(0,))
     short = ("training.rounds=2", "dataset.nodes=200")
     private = ("training.dp_clip=0.5", "training.dp_noise=3.0")

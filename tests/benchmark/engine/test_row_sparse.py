@@ -1,4 +1,4 @@
-"""Input weights stored by the rows that clients touch: the same numbers as plain tensors, for all readers."""
+"""Input weights stored by the rows that clients touch: the same numbers as plain tensors in all uses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "partial kept": {"participation": 0.5},
     "partial anew": {"participation": 0.5, "keep_optimiser": False},
 }
-BY_ROWS, PLAIN = 1e9, 0.0  # values of `WORTH`: always by rows, never
+BY_ROWS, PLAIN = 1e9, 0.0  # values of `WORTH`: always and never by rows
 
 
 def narrow(federation: Make) -> Federation:
@@ -55,8 +55,8 @@ def start(
     return Simulation(method, method.arrange(world), models, settings, 5, size)
 
 
-def run(world: Federation, name: str = "fedavg", rounds: int = 3, **given: Any) -> Simulation:
-    running = start(world, name, **given)
+def run(world: Federation, name: str = "fedavg", rounds: int = 3, **options: Any) -> Simulation:
+    running = start(world, name, **options)
     for phase in running.method.phases(running.config):
         for number in range(1, 1 + (rounds if phase.scored else phase.length(running.server))):
             running.round(phase, number)
@@ -64,11 +64,11 @@ def run(world: Federation, name: str = "fedavg", rounds: int = 3, **given: Any) 
 
 
 def held(running: Simulation) -> list[torch.Tensor]:
-    """All that server and clients hold, as plain tensors."""
+    """All tensors of server and clients, as plain tensors."""
     state = {"server": running.server.state, **{str(i): c.params for i, c in enumerate(running.client_batches)}}
-    found: list[torch.Tensor] = []
-    transform(state, lambda leaf: found.append(whole(leaf)) if isinstance(leaf, torch.Tensor) else None)
-    return found
+    tensors: list[torch.Tensor] = []
+    transform(state, lambda leaf: tensors.append(whole(leaf)) if isinstance(leaf, torch.Tensor) else None)
+    return tensors
 
 
 def both(monkeypatch: pytest.MonkeyPatch, *args: Any, **kwargs: Any) -> tuple[Simulation, Simulation]:
@@ -81,7 +81,9 @@ def both(monkeypatch: pytest.MonkeyPatch, *args: Any, **kwargs: Any) -> tuple[Si
 
 @pytest.mark.parametrize("few", [0, 20])
 @pytest.mark.parametrize("config", sorted(CONFIGS))
-def test_by_rows_is_as_plain(config: str, few: int, federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_by_rows_equal_plain_weights(
+    config: str, few: int, federation: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lazy, "FEW", few)
     plain, rows = both(monkeypatch, narrow(federation), rounds=20, **CONFIGS[config])
     assert not any(isinstance(value, Lazy) for value in plain.client_batches[0].params.values())
@@ -99,31 +101,35 @@ def test_every_backbone(backbone: str, federation: Make, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("name", ["fedprox", "scaffold", "moon", "feddc", "fedgta", "fed-pub", "fedopt", "fgssl"])
 @pytest.mark.parametrize("config", ["adam kept", "partial kept"])
-def test_methods_that_look(name: str, config: str, federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Proximal terms, control variates, masks, similarities: what reads whole weights gets them."""
+def test_methods_that_read_whole_weights(
+    name: str, config: str, federation: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Proximal terms, control variates, masks, similarities."""
     plain, rows = both(monkeypatch, narrow(federation), name, **CONFIGS[config])
     torch.testing.assert_close(held(rows), held(plain), rtol=1e-5, atol=1e-6)
 
 
-def test_what_a_loss_looks_at_stays_whole(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_a_loss_reads_stay_whole(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     _, rows = both(monkeypatch, narrow(federation), "fedprox")
-    assert type(rows.client_batches[0].params["0.weight"]) is torch.Tensor  # after the first round, without a detour
+    assert type(rows.client_batches[0].params["0.weight"]) is torch.Tensor
 
 
 @pytest.mark.parametrize("few", [0, 20])
-def test_any_cohort_size(few: int, federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_do_not_depend_on_the_client_batch_size(
+    few: int, federation: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(row_sparse, "WORTH", BY_ROWS)
     monkeypatch.setattr(lazy, "FEW", few)
     monkeypatch.setattr(payload, "LARGE", 0)
     world = narrow(federation)
-    one = run(world, size=5)
+    single = run(world, size=5)
     for size in (1, 2, 3):
         many = run(world, size=size)
-        torch.testing.assert_close(many.server.state, one.server.state, rtol=1e-5, atol=1e-6)
-        assert many.upload_bytes == one.upload_bytes
+        torch.testing.assert_close(many.server.state, single.server.state, rtol=1e-5, atol=1e-6)
+        assert many.upload_bytes == single.upload_bytes
 
 
-def test_scoring_in_between_changes_nothing(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_weights_between_rounds_changes_nothing(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_sparse, "WORTH", BY_ROWS)
     looked, alone = run(narrow(federation), rounds=1), run(narrow(federation), rounds=1)
     looked.client_batches[0].params["0.weight"].sum()
@@ -137,16 +143,16 @@ def weights(clients: int = 3) -> tuple[torch.Tensor, torch.Tensor, Touched]:
     x = sp.csr_matrix((np.ones(clients), (range(clients), [k % 4 for k in range(clients)])), shape=(clients, 4))
     touched, start = Touched(x, [1] * clients), torch.arange(8.0).view(4, 2)
     by_rows = spread(start, touched)
-    own = rows_of(by_rows)
-    assert own is not None
-    own.rows += 10
+    sparse = rows_of(by_rows)
+    assert sparse is not None
+    sparse.rows += 10
     plain = start.expand(clients, 4, 2).clone()
     for k in range(clients):
         plain[k, k % 4] += 10
     return by_rows, plain, touched
 
 
-def test_any_operation_sees_the_whole() -> None:
+def test_any_operation_reads_whole_weights() -> None:
     by_rows, plain, _ = weights()
     assert torch.equal(by_rows + 1, plain + 1) and torch.equal(by_rows[1], plain[1])
     assert np.array_equal(weights()[0].numpy(), plain.numpy()) and weights()[0].tolist() == plain.tolist()
@@ -155,7 +161,7 @@ def test_any_operation_sees_the_whole() -> None:
     assert torch.equal(torch.cat([weights()[0], plain]), torch.cat([plain, plain]))
 
 
-def test_copies_are_apart_and_aliases_are_not() -> None:
+def test_copies_are_independent_and_aliases_are_not() -> None:
     by_rows, plain, _ = weights()
     alias, apart = by_rows.detach(), by_rows.clone()
     assert rows_of(apart) is not None
@@ -170,10 +176,10 @@ def test_a_write_breaks_the_seal(write: str) -> None:
     by_rows, _, _ = weights()
     seal = Seal()
     seal.close({"model": by_rows}, "an upload")
-    own = rows_of(by_rows)
+    sparse = rows_of(by_rows)
     if write == "rows":
-        assert own is not None
-        own.rows.add_(1)
+        assert sparse is not None
+        sparse.rows.add_(1)
     else:
         by_rows.sum()
         (by_rows if write == "whole" else by_rows[1]).add_(1)
@@ -200,17 +206,17 @@ def test_gradients_of_several_uses_add_up() -> None:
     dense = torch.from_numpy(x.toarray())
     for look in (False, True):
         by_rows, reference = weights()[0], plain.clone().requires_grad_()
-        own = rows_of(by_rows)
-        assert own is not None
-        by_rows = lazy.in_parts(ByRows(touched, own.stack)).requires_grad_()
+        sparse = rows_of(by_rows)
+        assert sparse is not None
+        by_rows = lazy.in_parts(ByRows(touched, sparse.stack)).requires_grad_()
         loss = (features @ by_rows).square().sum() + (features @ by_rows).sum()
         z = torch.einsum("nd,ndh->nh", dense, reference)
         expected = z.square().sum() + z.sum()
         if look:
             loss, expected = loss + by_rows.pow(3).sum(), expected + reference.pow(3).sum()
-        (found,) = torch.autograd.grad(loss, [by_rows])
-        assert (rows_of(found) is None) == look
-        torch.testing.assert_close(whole(found), torch.autograd.grad(expected, [reference])[0])
+        (grad,) = torch.autograd.grad(loss, [by_rows])
+        assert (rows_of(grad) is None) == look
+        torch.testing.assert_close(whole(grad), torch.autograd.grad(expected, [reference])[0])
 
 
 @pytest.mark.parametrize("few", [0, 20])
@@ -228,23 +234,23 @@ def test_weighted_sums(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(merged["model"], Lazy) and merged["model"].shape == plain.shape
         torch.testing.assert_close(average(merged, share)["model"], expected)
         assert torch.equal(whole(merged["model"]), plain)
-    by_rows, one, _ = weights()
-    torch.testing.assert_close(average({"w": by_rows}, share[:3])["w"], torch.tensordot(share[:3], one, 1))
+    by_rows, plain_weights, _ = weights()
+    torch.testing.assert_close(average({"w": by_rows}, share[:3])["w"], torch.tensordot(share[:3], plain_weights, 1))
     mixed = torch.rand(3, 3)
-    torch.testing.assert_close(average({"w": weights()[0]}, mixed)["w"], torch.tensordot(mixed, one, 1))
+    torch.testing.assert_close(average({"w": weights()[0]}, mixed)["w"], torch.tensordot(mixed, plain_weights, 1))
 
 
-def test_sums_over_few_clients_look_at_nothing() -> None:
-    """They add up every client's copy of a row, its own or the shared one, and put nothing together."""
+def test_sums_over_few_clients_stay_by_rows() -> None:
+    """They add every client's copy of a row, or the shared one, and build no whole weights."""
     by_rows, plain, _ = weights(7)
     share = torch.rand(7)
-    found = average({"w": by_rows}, share)["w"]
-    torch.testing.assert_close(found, sum(w * row for w, row in zip(share, plain, strict=True)), rtol=1e-6, atol=1e-6)
+    total = average({"w": by_rows}, share)["w"]
+    torch.testing.assert_close(total, sum(w * row for w, row in zip(share, plain, strict=True)), rtol=1e-6, atol=1e-6)
     assert rows_of(by_rows) is not None
 
 
 def test_sums_follow_their_weights() -> None:
-    """What is kept of one sum serves the next only if its weights are the same."""
+    """A kept sum is reused only with the same weights."""
     by_rows, plain, _ = weights(5)
     share, other = torch.rand(5), torch.rand(5)
 
@@ -252,14 +258,14 @@ def test_sums_follow_their_weights() -> None:
         expected = sum(float(w) * row for w, row in zip(of, plain, strict=True))
         torch.testing.assert_close(average({"w": by_rows}, of)["w"], expected)
 
-    for given in (share, share, other, share):
-        right(given)
+    for shares in (share, share, other, share):
+        right(shares)
     share[2] = 7.0
     right(share)
 
 
-def test_the_server_weighs_who_takes_part(federation: Make) -> None:
-    """By the nodes of those who have a training node."""
+def test_server_weights_use_the_nodes_of_participants(federation: Make) -> None:
+    """By the nodes of participants that have a training node."""
     server = start(federation((13, 7, 10), without_train=(1,)), weighting="nodes").server
     for participants, expected in (([0, 1, 2], [13, 0, 10]), ([1, 2], [0, 1]), ([2, 0], [10, 13]), ([1], [1])):
         server.participants = participants
@@ -273,14 +279,14 @@ def test_uploads_of_many_clients_are_not_copied_to_be_averaged(monkeypatch: pyte
     assert merged["model"].content.parts is not None
 
 
-def test_cohorts_are_cut_by_what_is_stored(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_batches_are_bounded_by_stored_bytes(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """By hand: GCN-8 of 40 inputs has 40 x 8 + 8 + 8 x 3 + 3 = 355 numbers; of the 320, the touched share counts."""
     world = narrow(federation)
     held = [len(set(client.feat.col_indices().tolist())) for client in world.clients if isinstance(client, NodeClient)]
     each = 16 * (35 + 320 * sum(held) / 5 / 40)
     assert each < 16 * 355 / 2
     monkeypatch.setattr(simulation, "FEW_BYTES", 16 * 355 * 2.01)
-    assert [len(clients) for clients in start(world).client_batches] == [2, 2, 1]  # of few clients, whole parameters
+    assert [len(clients) for clients in start(world).client_batches] == [2, 2, 1]  # with few clients, whole parameters
     monkeypatch.setattr(lazy, "FEW", 4)
     for bound, sizes in ((each * 1.01, [1] * 5), (each * 2.01, [2, 2, 1]), (each * 5.01, [5])):
         monkeypatch.setattr(simulation, "BATCH_BYTES", bound)

@@ -1,4 +1,4 @@
-"""Minibatches of nodes with drawn neighbours against full batches, and passes in parts against whole ones."""
+"""Minibatches of nodes with drawn neighbours against full batches; passes in parts against whole passes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fglbench.methods import METHODS
 
 Make = Callable[..., Federation]
 ALL = 1000  # more training nodes than any client has, more neighbours than any node has
-# Their losses have a term over all nodes of the client, which a step takes over its own rows.
+# Their losses have a term over all nodes; a step computes it over its rows.
 OVER_ALL_NODES = {"moon": {"mu": 0.0}, "fedkd": {"nodes": "train"}, "fml": {"nodes": "train"}}
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "gcn": {}, "sage": {}, "gin": {"train_eps": True}, "gat": {"heads": 2}, "sgc": {}, "mlp": {},
@@ -41,9 +41,9 @@ def architecture(name: str, **params: Any) -> Backbone:
 
 def trained(federation: Federation, method: str, backbone: Backbone, config: TrainConfig, **options: Any) -> Simulation:
     """The simulation after all rounds."""
-    own = METHODS.build(method, OVER_ALL_NODES.get(method, {}))
-    simulation, _ = set_up(federation, own, [backbone], config, 0, **options)
-    for phase in own.phases(simulation.config):
+    built = METHODS.build(method, OVER_ALL_NODES.get(method, {}))
+    simulation, _ = set_up(federation, built, [backbone], config, 0, **options)
+    for phase in built.phases(simulation.config):
         for number in range(1, phase.length(simulation.server) + 1):
             simulation.round(phase, number)
     return simulation
@@ -51,14 +51,14 @@ def trained(federation: Federation, method: str, backbone: Backbone, config: Tra
 
 def params_of(simulation: Simulation) -> dict[str, torch.Tensor]:
     batches = simulation.client_batches
-    return {name: torch.cat([own.params[name] for own in batches]) for name in batches[0].params}
+    return {name: torch.cat([batch.params[name] for batch in batches]) for name in batches[0].params}
 
 
-def assert_alike(first: Simulation, second: Simulation, tolerance: float = 1e-5) -> None:
-    one, other = params_of(first), params_of(second)
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        torch.testing.assert_close(value, other[name], rtol=tolerance, atol=tolerance)
+def assert_equal_params(first: Simulation, second: Simulation, tolerance: float = 1e-5) -> None:
+    params, other_params = params_of(first), params_of(second)
+    assert params.keys() == other_params.keys()
+    for name, value in params.items():
+        torch.testing.assert_close(value, other_params[name], rtol=tolerance, atol=tolerance)
 
 
 SGD = {"optimiser": "sgd", "lr": 0.1, "rounds": 2, "local_epochs": 2}
@@ -68,48 +68,48 @@ SGD = {"optimiser": "sgd", "lr": 0.1, "rounds": 2, "local_epochs": 2}
 def test_one_batch_with_all_neighbours_is_the_full_batch(method: str, federation: Make) -> None:
     backbone = architecture("gcn", linear_head=True)
     full = trained(federation(), method, backbone, TrainConfig(**SGD))
-    assert_alike(trained(federation(), method, backbone, TrainConfig(**SGD, batch_size=ALL)), full)
+    assert_equal_params(trained(federation(), method, backbone, TrainConfig(**SGD, batch_size=ALL)), full)
 
 
 @pytest.mark.parametrize("sparse", [True, False])
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_so_it_is_for_every_architecture_when_as_many_neighbours_are_drawn_as_there_are(
+def test_all_neighbours_drawn_are_the_full_batch_for_every_architecture(
     name: str, sparse: bool, federation: Make
 ) -> None:
     backbone, data = architecture(name), federation(sparse=sparse, without_train=(1,))
-    # Decay alone would move the client without a training node in full batches; in minibatches it takes no step.
+    # Weight decay would change the client without a training node in full batches; in minibatches it takes no step.
     full = trained(data, "fedavg", backbone, TrainConfig(**SGD, weight_decay=0.0))
     drawn = TrainConfig(
         **SGD, weight_decay=0.0, batch_size=ALL, fanout=[ALL] * backbone.layers if backbone.hops else None
     )
-    assert_alike(trained(data, "fedavg", backbone, drawn), full)
+    assert_equal_params(trained(data, "fedavg", backbone, drawn), full)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedproto"])
-def test_what_is_drawn_does_not_depend_on_the_clients_beside(method: str, federation: Make) -> None:
+def test_draws_do_not_depend_on_other_clients(method: str, federation: Make) -> None:
     backbone = architecture("sage", dropout=0.5, linear_head=True)
     config = TrainConfig(rounds=2, local_epochs=2, batch_size=2, fanout=[2, 1])
     together = trained(federation(sizes=(30, 14, 22)), method, backbone, config)
     alone = trained(federation(sizes=(30, 14, 22)), method, backbone, config, clients_per_batch=1)
-    assert_alike(together, alone)
+    assert_equal_params(together, alone)
     again = trained(federation(sizes=(30, 14, 22)), method, backbone, config)
-    assert_alike(together, again, tolerance=0)
+    assert_equal_params(together, again, tolerance=0)
 
 
 def drawing_batch(federation: Federation, backbone: Backbone, fanout: tuple[int, ...]) -> SampledClientBatch:
     config = TrainConfig(batch_size=ALL, fanout=fanout)
     clients = range(len(federation.clients))
     network = Network([backbone], clients)
-    made = SampledClientBatch(
+    batch = SampledClientBatch(
         federation.clients, network, config, Streams(0, clients, {}), federation.num_classes, federation.num_features
     )
-    made.params = network.init(0, made.features, made.classes)
-    return made
+    batch.params = network.init(0, batch.features, batch.classes)
+    return batch
 
 
 @pytest.mark.parametrize("name", ["gcn", "gin", "sage"])
 def test_the_mean_of_many_draws_is_the_sum_over_all_neighbours(name: str, federation: Make) -> None:
-    """One layer, so that the output is linear in what is drawn (GIN's MLP: without its ReLU, by large shifts)."""
+    """One layer, so that the output is linear in the draws (GIN's MLP: ReLUs opened by large shifts)."""
     backbone = architecture(name, layers=1, train_eps=False) if name == "gin" else architecture(name, layers=1)
     batch = drawing_batch(federation(sizes=(40, 30)), backbone, (2,))
     if name == "gin":
@@ -123,7 +123,7 @@ def test_the_mean_of_many_draws_is_the_sum_over_all_neighbours(name: str, federa
     assert ((draws.mean(0) - whole).abs() < 5 * spread + 1e-4).all()
 
 
-def test_a_step_sees_training_nodes_alone_and_an_epoch_sees_each_once(federation: Make) -> None:
+def test_a_step_sees_training_nodes_only_and_an_epoch_each_once(federation: Make) -> None:
     data = federation(sizes=(60, 20, 9), without_train=(2,))
     batch = drawing_batch(data, architecture("gcn"), (3, 3))
     batch.config = TrainConfig(batch_size=5, fanout=(3, 3))
@@ -136,8 +136,8 @@ def test_a_step_sees_training_nodes_alone_and_an_epoch_sees_each_once(federation
         assert max(batch.batch.sizes) <= 6 and batch.batch.sizes[2] == 0
         assert active is None or 2 not in active
         torch.testing.assert_close(batch.batch.global_id, whole.global_id[batch.at])
-        most = [block.ends[1:] - block.ends[:-1] for block in batch.batch.blocks]  # type: ignore[attr-defined]
-        assert max(int(own.max()) for own in most) <= 3
+        drawn = [block.ends[1:] - block.ends[:-1] for block in batch.batch.blocks]  # type: ignore[attr-defined]
+        assert max(int(degrees.max()) for degrees in drawn) <= 3
         seen.append(batch.at)
     assert torch.equal(torch.cat(seen).sort().values, whole.rows["train"])
     assert batch.batch is whole and batch.at == slice(None)
@@ -158,7 +158,7 @@ def test_a_pass_in_parts_is_a_whole_pass(name: str, sparse: bool, federation: Ma
         torch.testing.assert_close(one, other)
 
 
-def test_scores_are_those_of_whole_passes(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_equal_whole_passes(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     config = TrainConfig(rounds=2, batch_size=4, fanout=[3, 2])
     backbone, data = architecture("gcn"), federation(sizes=(40, 30, 22))
     whole = train(data, METHODS.build("fedavg", {}), [backbone], config, 0)
@@ -168,7 +168,7 @@ def test_scores_are_those_of_whole_passes(federation: Make, monkeypatch: pytest.
     assert (
         whole.optimiser_steps
         == whole.budget_steps
-        == 2 * 3 * max(-(-int(own.graph.ndata["train_mask"].sum()) // 4) for own in data.clients)
+        == 2 * 3 * max(-(-int(client.graph.ndata["train_mask"].sum()) // 4) for client in data.clients)
     )
 
 
@@ -178,7 +178,7 @@ def refused(federation: Federation, method: str, backbone: Backbone, config: Tra
     return str(caught.value)
 
 
-def test_what_cannot_be_trained_so_says_why(federation: Make) -> None:
+def test_minibatches_are_skipped_with_a_reason(federation: Make) -> None:
     config, data = TrainConfig(batch_size=4, fanout=[3, 2]), federation()
     assert "fgssl looks at more than the rows of a step" in refused(data, "fgssl", architecture("gcn"), config)
     assert "fanout has 2 numbers for 3 layers" in refused(data, "fedavg", architecture("gcn", layers=3), config)
@@ -191,7 +191,7 @@ def test_what_cannot_be_trained_so_says_why(federation: Make) -> None:
         TrainConfig(fanout=[3, 2])
 
 
-def test_a_seed_draws_the_same_with_any_number_of_threads(federation: Make) -> None:
+def test_draws_do_not_depend_on_the_number_of_threads(federation: Make) -> None:
     def drawn(threads: int) -> list[np.ndarray]:
         before = torch.get_num_threads()
         torch.set_num_threads(threads)

@@ -1,4 +1,4 @@
-"""Arithmetic of client batches against loops and DGL's message passing; kernels of devices against the CPU's."""
+"""Arithmetic of client batches against loops and DGL's message passing; kernels of devices against those of the CPU."""
 
 from __future__ import annotations
 
@@ -47,23 +47,23 @@ def test_segment_add() -> None:
     expected = rows + torch.cat([bias[k].expand(n, 2) for k, n in enumerate(SIZES)])
     torch.testing.assert_close(out, expected)
     pull = torch.randn(8, 2)
-    mine = torch.autograd.grad((out * pull).sum(), (rows, bias))
-    torch.testing.assert_close(mine, torch.autograd.grad((expected * pull).sum(), (rows, bias)))
+    actual = torch.autograd.grad((out * pull).sum(), (rows, bias))
+    torch.testing.assert_close(actual, torch.autograd.grad((expected * pull).sum(), (rows, bias)))
 
 
-@pytest.mark.parametrize("alike", [False, True])
-def test_propagate_is_a_product_and_a_bias(alike: bool) -> None:
+@pytest.mark.parametrize("shared", [False, True])
+def test_propagate_is_a_product_and_a_bias(shared: bool) -> None:
     torch.manual_seed(0)
     plain = torch.rand(8, 8) * (torch.rand(8, 8) < 0.4)
     matrix = segment_ops.SparseMatrix(sp.csr_matrix(plain.numpy()))
-    rows, bias = torch.randn(8, 2, requires_grad=True), torch.randn(1 if alike else 3, 2, requires_grad=not alike)
-    own = bias.expand(3, 2) if alike else bias
-    out = segment_ops.propagate(matrix, rows, own, SIZES)
-    expected = plain @ rows + torch.cat([own[k].expand(n, 2) for k, n in enumerate(SIZES)])
+    rows, bias = torch.randn(8, 2, requires_grad=True), torch.randn(1 if shared else 3, 2, requires_grad=not shared)
+    biases = bias.expand(3, 2) if shared else bias
+    out = segment_ops.propagate(matrix, rows, biases, SIZES)
+    expected = plain @ rows + torch.cat([biases[k].expand(n, 2) for k, n in enumerate(SIZES)])
     torch.testing.assert_close(out, expected)
-    wanted, pull = [rows] if alike else [rows, bias], torch.randn(8, 2)
-    mine = torch.autograd.grad((out * pull).sum(), wanted)
-    torch.testing.assert_close(mine, torch.autograd.grad((expected * pull).sum(), wanted))
+    wanted, pull = [rows] if shared else [rows, bias], torch.randn(8, 2)
+    actual = torch.autograd.grad((out * pull).sum(), wanted)
+    torch.testing.assert_close(actual, torch.autograd.grad((expected * pull).sum(), wanted))
 
 
 @pytest.mark.parametrize("width", [1, 3, 31, 32, 64, 127, 128])
@@ -76,32 +76,32 @@ def test_a_matrix_of_ones_multiplies_as_any_other(ones: bool, width: int) -> Non
     plain = (held * (1.0 if ones else rng.random((40, 30)))).astype(np.float32)
     matrix, dense = segment_ops.SparseMatrix(sp.csr_matrix(plain)), torch.from_numpy(plain)
     assert matrix.ones == ones
-    right, left = torch.randn(30, width), torch.randn(width, 40).T  # the latter not contiguous
+    right, left = torch.randn(30, width), torch.randn(width, 40).T  # left is not contiguous
     torch.testing.assert_close(matrix.times(right), dense @ right)
     torch.testing.assert_close(matrix.times_transposed(left), dense.T @ left)
 
 
 def test_cross_entropy_of_each_client() -> None:
-    """Values and gradients of torch's own, client by client; the third has no row, the last row is no client's."""
+    """Values and gradients of torch's function, client by client; the third has no row, the last row has no client."""
     torch.manual_seed(0)
     logits = torch.randn(9, 4, requires_grad=True)
     rows, label, owner = torch.tensor([6, 1, 2, 4]), torch.tensor([3, 0, 1, 1]), torch.tensor([0, 1, 1, 3])
     share, pull = torch.tensor([1.0, 0.5, 0.5, 1.0]), torch.randn(4)
-    mine = cross_entropy(logits, rows, label, share, owner, 4)
+    actual = cross_entropy(logits, rows, label, share, owner, 4)
     expected = torch.stack([
         F.cross_entropy(logits[[6]], label[:1]), F.cross_entropy(logits[[1, 2]], label[1:3]),
         logits.sum() * 0, F.cross_entropy(logits[[4]], label[3:]),
     ])  # fmt: skip
-    torch.testing.assert_close(mine, expected)
-    (found,) = torch.autograd.grad((mine * pull).sum(), logits)
-    torch.testing.assert_close(found, torch.autograd.grad((expected * pull).sum(), logits)[0])
+    torch.testing.assert_close(actual, expected)
+    (gradient,) = torch.autograd.grad((actual * pull).sum(), logits)
+    torch.testing.assert_close(gradient, torch.autograd.grad((expected * pull).sum(), logits)[0])
 
 
 @pytest.mark.parametrize("name", ["gcn", "mean", "sum"])
 def test_propagation_equals_dgl_update_all(name: str, federation: Make) -> None:
     batch = collate([c for c in federation().clients if isinstance(c, NodeClient)])
     h = torch.randn(sum(batch.sizes), 4, requires_grad=True)
-    mine = getattr(batch, name) @ h
+    actual = getattr(batch, name) @ h
     graph = (batch.looped if name == "gcn" else batch.graph).local_var()
     source, target = graph.edges(order="eid")
     degree = graph.in_degrees().clamp(min=1).float()
@@ -112,11 +112,11 @@ def test_propagation_equals_dgl_update_all(name: str, federation: Make) -> None:
     }
     graph.ndata["h"], graph.edata["w"] = h, weights[name]
     graph.update_all(fn.u_mul_e("h", "w", "m"), fn.sum("m", "out"))
-    torch.testing.assert_close(mine, graph.ndata["out"])
-    pull = torch.randn_like(mine)
-    (a,) = torch.autograd.grad((mine * pull).sum(), h)
-    (b,) = torch.autograd.grad((graph.ndata["out"] * pull).sum(), h)
-    torch.testing.assert_close(a, b)
+    torch.testing.assert_close(actual, graph.ndata["out"])
+    pull = torch.randn_like(actual)
+    (grad,) = torch.autograd.grad((actual * pull).sum(), h)
+    (expected_grad,) = torch.autograd.grad((graph.ndata["out"] * pull).sum(), h)
+    torch.testing.assert_close(grad, expected_grad)
 
 
 @pytest.mark.parametrize("sparse", [True, False])
@@ -132,7 +132,7 @@ def test_input_product_and_column_drops(sparse: bool, federation: Make) -> None:
     torch.testing.assert_close(x.drop_columns(keep) @ weight, segment_ops.segment_product(dropped, weight, x.sizes))
 
 
-def test_dropout_scales_what_it_keeps() -> None:
+def test_dropout_scales_kept_values() -> None:
     rows = torch.randn(30, 40, requires_grad=True)
     streams = Streams(0, [4, 2, 9], {})
     out = segment_ops.dropout(rows, 0.25, streams, (10, 5, 15), relu=True)
@@ -165,21 +165,21 @@ SIZES_KERNELS = (
     (5,),
     (0, 4, 0, 2),
     (1, 1, 1, 1, 30),
-)  # equal enough to be padded; clients without rows; not so
+)  # padded; clients without rows; not padded
 CHECKED = settings(max_examples=40, deadline=None)
 
 
-def alike(compute: Callable[[Kernels], torch.Tensor], *inputs: torch.Tensor) -> None:
-    """The same values and, of the inputs, gradients by both."""
+def assert_equal_kernels(compute: Callable[[Kernels], torch.Tensor], *inputs: torch.Tensor) -> None:
+    """Both kernels give the same values and gradients of the inputs."""
     torch.manual_seed(1)
-    found, grads, pull = [], [], None
+    values, grads, pull = [], [], None
     for kernels in (CPU, GPU):
         value = compute(kernels)
         pull = torch.randn_like(value) if pull is None else pull
-        found.append(value.detach())
+        values.append(value.detach())
         if inputs:
             grads.append(torch.autograd.grad((value * pull).sum(), inputs))
-    torch.testing.assert_close(found[1], found[0])
+    torch.testing.assert_close(values[1], values[0])
     for host, device in zip(*grads, strict=True) if grads else ():
         torch.testing.assert_close(device, host)
 
@@ -193,46 +193,46 @@ def graphs(draw: st.DrawFn) -> dgl.DGLGraph:
     return dgl.graph((source, target), num_nodes=nodes)
 
 
-def drawn(*shape: int) -> torch.Tensor:
+def random_rows(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, requires_grad=True)
 
 
 @CHECKED
 @given(graph=graphs(), heads=st.integers(1, 3))
-def test_edge_by_edge(graph: dgl.DGLGraph, heads: int) -> None:
+def test_edge_kernels(graph: dgl.DGLGraph, heads: int) -> None:
     torch.manual_seed(0)
     n, e = graph.num_nodes(), graph.num_edges()
-    u, v, wide = drawn(n, heads, 1), drawn(n, heads, 1), drawn(n, heads, 4)
-    score, flat, of_node = drawn(e, heads, 1), drawn(e), drawn(n)
-    alike(lambda by: by.u_add_v(graph, u, v), u, v)
-    alike(lambda by: by.u_mul_e_sum(graph, wide, score), wide, score)
-    alike(lambda by: by.u_dot_v(graph, wide, wide), wide)
-    alike(lambda by: by.e_sub_v(graph, flat, of_node), flat, of_node)
-    alike(lambda by: by.copy_e_sum(graph, flat), flat)
+    u, v, wide = random_rows(n, heads, 1), random_rows(n, heads, 1), random_rows(n, heads, 4)
+    score, flat, of_node = random_rows(e, heads, 1), random_rows(e), random_rows(n)
+    assert_equal_kernels(lambda by: by.u_add_v(graph, u, v), u, v)
+    assert_equal_kernels(lambda by: by.u_mul_e_sum(graph, wide, score), wide, score)
+    assert_equal_kernels(lambda by: by.u_dot_v(graph, wide, wide), wide)
+    assert_equal_kernels(lambda by: by.e_sub_v(graph, flat, of_node), flat, of_node)
+    assert_equal_kernels(lambda by: by.copy_e_sum(graph, flat), flat)
     entered = graph.in_degrees() > 0
-    alike(lambda by: by.copy_e_max(graph, flat.detach())[entered])
-    alike(lambda by: by.copy_e_max(graph, score.detach())[entered])
-    alike(lambda by: by.edge_softmax(graph, score), score)
+    assert_equal_kernels(lambda by: by.copy_e_max(graph, flat.detach())[entered])
+    assert_equal_kernels(lambda by: by.copy_e_max(graph, score.detach())[entered])
+    assert_equal_kernels(lambda by: by.edge_softmax(graph, score), score)
 
 
 def test_a_softmax_of_large_scores_is_finite() -> None:
     graph = dgl.graph(([0, 1, 2, 2], [3, 3, 3, 0]))
     score = torch.tensor([[[1e4]], [[1e4 - 1]], [[-1e4]], [[5.0]]], requires_grad=True)
-    alike(lambda by: by.edge_softmax(graph, score), score)
+    assert_equal_kernels(lambda by: by.edge_softmax(graph, score), score)
     assert GPU.edge_softmax(graph, score).isfinite().all()
 
 
 @pytest.mark.parametrize("sizes", SIZES_KERNELS)
-def test_client_by_client(sizes: tuple[int, ...]) -> None:
+def test_segment_kernels(sizes: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     n, k = sum(sizes), len(sizes)
     rows, weight, grad = torch.randn(n, 5), torch.randn(k, 5, 2), torch.randn(n, 2)
-    heads, vector = drawn(n, 2, 3), drawn(k, 2, 3)
-    alike(lambda by: by.products(rows, weight, sizes))
-    alike(lambda by: by.products(grad, weight.mT, sizes))
-    alike(lambda by: by.weight_gradients(rows, grad, sizes))
-    alike(lambda by: by.segment_dot(heads, vector, sizes), heads, vector)
-    alike(lambda by: by.positive(torch.tensor([[0.0, -0.0, 1e-30, -1.0, torch.nan]])).float())
+    heads, vector = random_rows(n, 2, 3), random_rows(k, 2, 3)
+    assert_equal_kernels(lambda by: by.products(rows, weight, sizes))
+    assert_equal_kernels(lambda by: by.products(grad, weight.mT, sizes))
+    assert_equal_kernels(lambda by: by.weight_gradients(rows, grad, sizes))
+    assert_equal_kernels(lambda by: by.segment_dot(heads, vector, sizes), heads, vector)
+    assert_equal_kernels(lambda by: by.positive(torch.tensor([[0.0, -0.0, 1e-30, -1.0, torch.nan]])).float())
 
 
 @CHECKED
@@ -250,20 +250,20 @@ def test_sparse_products(seed: int, ones: bool, width: int) -> None:
             onto = by.csr_product_onto(torch.ones(shape[0], width), matrix.forward_csr, dense)
             return torch.cat([matrix.times(dense), matrix.times_transposed(back), onto])
 
-    alike(product)
+    assert_equal_kernels(product)
     torch.testing.assert_close(product(GPU)[: shape[0]], torch.from_numpy(plain) @ dense)
 
 
-def test_a_long_row_is_summed_in_parts_that_depend_on_its_length_alone() -> None:
+def test_the_sum_of_a_long_row_depends_on_its_length_only() -> None:
     lengths = (0, 1, 64, 65, 4097, 0, 9000)  # one layer, two, three
     shape, ends = (len(lengths), 9000), np.cumsum((0, *lengths))
     columns = np.concatenate([np.arange(n) for n in lengths])
     values = np.random.default_rng(0).random(len(columns), np.float32)
     plain, dense = sp.csr_matrix((values, columns, ends), shape), torch.randn(shape[1], 3)
     with using(GPU):
-        found, alone = (segment_ops.SparseMatrix(one).times(dense) for one in (plain, plain[4:5]))
-    np.testing.assert_allclose(found, plain.astype(float) @ dense.numpy(), rtol=1e-4, atol=1e-4)
-    assert torch.equal(found[4:5], alone)
+        whole, alone = (segment_ops.SparseMatrix(matrix).times(dense) for matrix in (plain, plain[4:5]))
+    np.testing.assert_allclose(whole, plain.astype(float) @ dense.numpy(), rtol=1e-4, atol=1e-4)
+    assert torch.equal(whole[4:5], alone)
 
 
 def test_products_by_the_kernels_of_devices_have_gradients() -> None:
@@ -275,7 +275,7 @@ def test_products_by_the_kernels_of_devices_have_gradients() -> None:
         )
 
 
-def test_edges_are_those_of_the_graph_that_is_asked_about() -> None:
+def test_edges_of_a_new_graph_are_not_those_of_a_dead_one() -> None:
     """Graphs are distinguished by identity, not by address: the address of a dead one is reused."""
     values = torch.arange(3.0)
     for target in ([0, 0, 1], [1, 1, 1], [2, 0, 0]):

@@ -1,4 +1,4 @@
-"""What is sent, its bytes by hand, and writes that are noticed; steps in which some clients act; sections of time."""
+"""Messages, their bytes by hand, detected writes; steps with some of the clients; measured sections."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation
 
 
-def test_bytes_are_those_of_the_values() -> None:
+def test_bytes_are_counted_per_value() -> None:
     tree = {
         "model": {"w": torch.zeros(2, 3, 4), "b": torch.zeros(2, 4, dtype=torch.float64)},
         "ids": [torch.zeros(5, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)],
@@ -42,14 +42,14 @@ def test_bytes_are_those_of_the_values() -> None:
     assert tree_bytes(shared, 3) == [28, 28, 28]
 
 
-def test_a_leaf_without_one_value_a_client_is_refused() -> None:
+def test_a_leaf_without_one_value_per_client_is_refused() -> None:
     with pytest.raises(ValueError, match="each of 3 clients, this one holds 2"):
         tree_bytes({"w": torch.zeros(2, 5)}, 3)
     with pytest.raises(TypeError, match="not float"):
         tree_bytes({"w": 0.5}, 1)
 
 
-def test_personal_downloads_reach_whom_they_address() -> None:
+def test_personal_downloads_reach_their_clients() -> None:
     message = Each({"w": torch.arange(4.0), "l": [torch.tensor(k) for k in range(4)]}, clients=[2, 5, 7, 9])
     got = deliver(message, [9, 5], [0])
     assert got["w"].tolist() == [3.0, 1.0] and [int(v) for v in got["l"]] == [3, 1]
@@ -79,7 +79,7 @@ def test_seal_sees_a_write() -> None:
         seal.check()
 
 
-def test_walk_meets_what_only_one_tree_has() -> None:
+def test_walk_visits_leaves_of_only_one_tree() -> None:
     seen = []
 
     def note(kind: int | None, *leaves: object) -> object:
@@ -133,7 +133,7 @@ class Turns(Method):
     def phases(self, config: TrainConfig) -> list[Phase]:
         turn = (
             Step(self.show, self.relay, only=self.owner),
-            Step(self.answer, self.total, only=self.others, shared=self.square),
+            Step(self.answer, self.total, only=self.other_clients, shared=self.square),
         )
         return [Phase((Step(self.begin, lambda *_: {}),), 1), Phase(turn, lambda server: server.clients * EPOCHS)]
 
@@ -142,15 +142,15 @@ class Turns(Method):
         return [(server.round - 1) // EPOCHS]
 
     @classmethod
-    def others(cls, server: Server) -> Iterable[int]:
+    def other_clients(cls, server: Server) -> Iterable[int]:
         return set(range(server.clients)) - set(cls.owner(server))
 
     @staticmethod
     def note(clients: ClientBatch, name: str) -> None:
         received = clients.received.get(name)
         for k in range(len(clients)):
-            own = torch.zeros(0) if received is None else received[k]
-            clients.state["log"][k] = torch.cat([clients.state["log"][k], own])
+            message = torch.zeros(0) if received is None else received[k]
+            clients.state["log"][k] = torch.cat([clients.state["log"][k], message])
 
     def begin(self, clients: ClientBatch) -> Tree:
         self.note(clients, "start")
@@ -176,7 +176,7 @@ class Turns(Method):
         return {"answer": torch.stack([clients.shared + client for client in clients.ids])}
 
     def total(self, server: Server, uploads: Tree) -> Download:
-        assert server.participants == sorted(self.others(server))
+        assert server.participants == sorted(self.other_clients(server))
         return {"sum": uploads["answer"].sum().view(1)} if server.round % EPOCHS else {}
 
 
@@ -194,7 +194,7 @@ def logs(simulation: Simulation) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_turns_reach_whom_they_are_meant_for(size: int, federation: Make) -> None:
+def test_messages_of_turns_reach_their_clients(size: int, federation: Make) -> None:
     method = Turns()
     simulation = exchange_of(method, federation(SIZES), size)
     begin, turns = method.phases(simulation.config)
@@ -213,7 +213,7 @@ def test_turns_reach_whom_they_are_meant_for(size: int, federation: Make) -> Non
                 log.append(3.0 * word + 6 - client)
         expected.append(log)
     assert logs(simulation) == expected
-    assert list(range(1, 9)) == CALLS  # once a step, for any number of client batches
+    assert list(range(1, 9)) == CALLS  # once per step, for any number of client batches
     # Up: two words of 12 bytes as owner, six answers of 4. Down: the start, six words, one sum.
     assert simulation.upload_bytes == [2 * 12 + 6 * 4] * 4
     assert simulation.download_bytes == [4 + 6 * 12 + 4] * 4
@@ -221,7 +221,7 @@ def test_turns_reach_whom_they_are_meant_for(size: int, federation: Make) -> Non
 
 
 class Addressed(Turns):
-    """A message of its own for each client of `whom` after the first step, in which only client 1 acts."""
+    """A separate message for each client of `whom` after the first step, in which only client 1 acts."""
 
     whom: tuple[int, ...] | None = None
     then: tuple[int, ...] = (0, 2)
@@ -248,7 +248,7 @@ class Addressed(Turns):
 
 
 @pytest.mark.parametrize("size", [1, 3, 4])
-def test_a_personal_download_is_delivered_once_to_those_who_act_next(size: int, federation: Make) -> None:
+def test_a_personal_download_is_delivered_once_to_the_next_active_clients(size: int, federation: Make) -> None:
     method = Addressed(whom=(0, 1, 2, 3))
     simulation = exchange_of(method, federation(SIZES), size)
     simulation.round(method.phases(simulation.config)[0], 1)
@@ -256,12 +256,12 @@ def test_a_personal_download_is_delivered_once_to_those_who_act_next(size: int, 
     assert simulation.download_bytes == [4, 4, 12, 0]  # client 1: the start; 1 and 3 did not act
 
 
-def test_who_is_not_addressed_cannot_act(federation: Make) -> None:
+def test_a_client_without_a_download_cannot_act(federation: Make) -> None:
     for method, missing in ((Addressed(whom=(0, 1)), r"\[2\]"), (Addressed(), r"\[0, 2\]")):
         simulation = exchange_of(method, federation(SIZES), 4)
         with pytest.raises(RuntimeError, match=f"no download for clients {missing}"):
             simulation.round(method.phases(simulation.config)[0], 1)
-    again = Addressed(then=(1,))  # addressed by default: who acted, and acts again
+    again = Addressed(then=(1,))  # the default addresses the active clients
     simulation = exchange_of(again, federation(SIZES), 2)
     simulation.round(again.phases(simulation.config)[0], 1)
     assert logs(simulation) == [[], [1.0, 1.0], [], []]
@@ -289,11 +289,11 @@ def test_only_narrows_the_participants_of_the_round(federation: Make) -> None:
     phase = Phase((Step(client, server, only=only), Step(client, server)), 1)
     for number in range(1, 9):
         simulation.round(phase, number)
-    assert acted[::2] == [[c for c in own if c in (0, 3)] for own in chosen] and acted[1::2] == chosen
-    assert [] in acted and all(len(own) == 2 for own in chosen)
+    assert acted[::2] == [[c for c in participants if c in (0, 3)] for participants in chosen] and acted[1::2] == chosen
+    assert [] in acted and all(len(participants) == 2 for participants in chosen)
 
 
-def test_shared_needs_a_download_that_is_everyones(federation: Make) -> None:
+def test_shared_needs_one_download_for_all_clients(federation: Make) -> None:
     method = Addressed(whom=(0, 1, 2, 3))
     simulation = exchange_of(method, federation(SIZES), 4)
     first, second, _ = method.phases(simulation.config)[0].steps

@@ -1,4 +1,4 @@
-"""Clients that straggle or fail: draws by hand, nothing of theirs crosses, everything else as it was."""
+"""Clients that straggle or fail: draws by hand, nothing is sent or received, all other results are unchanged."""
 
 from __future__ import annotations
 
@@ -32,43 +32,43 @@ from fglbench.methods.fedavg import FedAvg
 
 from .recorded import same
 
-NODES, OVERLAP, SETS, GRAPHS = 0, 2, 3, 4  # trials of one architecture
+NODES, OVERLAP, SETS, GRAPHS = 0, 2, 3, 4  # places of trials with one architecture
 EPOCHS, ROUNDS, SHARE = 3, 4, 0.6
 
 
 def trial(place: int = NODES, **training: Any) -> Trial:
-    own = trials()[place]
-    return replace(own, config=own.config.model_copy(update={"rounds": ROUNDS, "local_epochs": EPOCHS, **training}))
+    base = trials()[place]
+    return replace(base, config=base.config.model_copy(update={"rounds": ROUNDS, "local_epochs": EPOCHS, **training}))
 
 
-def paces(clients: int, share: float = SHARE, seed: int = 0) -> list[list[int]]:
-    """Each client's epochs in each round, drawn as it is written: who is late, and how far everyone would get."""
-    draw, found = stream(seed, "straggle"), []
+def epochs_per_round(clients: int, share: float = SHARE, seed: int = 0) -> list[list[int]]:
+    """Each client's epochs in each round, drawn as documented: who is late, and its number of epochs."""
+    draw, drawn = stream(seed, "straggle"), []
     for _ in range(ROUNDS):
         late, fewer = draw.random(clients) < share, draw.integers(1, EPOCHS + 1, clients)
-        found.append([int(n) if slow else EPOCHS for slow, n in zip(late, fewer, strict=True)])
-    return found
+        drawn.append([int(n) if slow else EPOCHS for slow, n in zip(late, fewer, strict=True)])
+    return drawn
 
 
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "feddc", "fedproto", "fml"])
-def test_where_nobody_straggles_it_is_the_plain_method_bit_for_bit(name: str) -> None:
+def test_without_stragglers_the_method_is_bitwise_identical(name: str) -> None:
     plain = record(METHODS.build(name), trial())
     assert same(plain, record(METHODS.build(name), trial(straggle=0.0)))
     assert same(plain, record(METHODS.build(name), trial(straggle=1e-12)))
     assert not same(plain, record(METHODS.build(name), trial(straggle=0.9)))
 
 
-def test_fedavg_is_what_a_loop_by_hand_gives() -> None:
-    """An MLP without dropout, plain SGD, each client on its own in plain torch; weights by nodes held."""
+def test_fedavg_equals_a_loop_by_hand() -> None:
+    """An MLP without dropout, plain SGD, each client separately in plain torch; weights by number of nodes."""
     mlp = (BACKBONES.build("mlp", {"hidden": 8, "dropout": 0.0}),)
-    own = replace(trial(straggle=SHARE, optimiser="sgd", lr=0.3, weight_decay=0.01), backbones=mlp)
+    setting = replace(trial(straggle=SHARE, optimiser="sgd", lr=0.3, weight_decay=0.01), backbones=mlp)
     method = METHODS.build("fedavg")
-    simulation, _ = set_up(own.federation, method, mlp, own.config, 0)
+    simulation, _ = set_up(setting.federation, method, mlp, setting.config, 0)
     model = {name: value.clone() for name, value in simulation.server.initial_model().items()}
-    clients: list[Any] = list(own.federation.clients)
+    clients: list[Any] = list(setting.federation.clients)
     trains = [client.graph.ndata["train_mask"].bool() for client in clients]
     sizes = torch.tensor([len(mask) if mask.any() else 0 for mask in trains], dtype=torch.float32)
-    for pace in paces(len(clients)):
+    for pace in epochs_per_round(len(clients)):
         models = [_trained(model, client, mask, n) for client, mask, n in zip(clients, trains, pace, strict=True)]
         model = {name: sum(w * m[name] for w, m in zip(sizes / sizes.sum(), models, strict=True)) for name in model}
     (phase,) = method.phases(simulation.config)
@@ -79,22 +79,22 @@ def test_fedavg_is_what_a_loop_by_hand_gives() -> None:
 
 
 def _trained(model: dict[str, torch.Tensor], client: Any, mask: torch.Tensor, epochs: int) -> dict[str, torch.Tensor]:
-    own = {name: value.clone().requires_grad_() for name, value in model.items()}
-    optimiser = torch.optim.SGD(own.values(), lr=0.3, weight_decay=0.01)
+    params = {name: value.clone().requires_grad_() for name, value in model.items()}
+    optimiser = torch.optim.SGD(params.values(), lr=0.3, weight_decay=0.01)
     for _ in range(epochs if mask.any() else 0):
-        hidden = torch.relu(client.feat @ own["0.weight"] + own["0.bias"])
-        logits = (hidden @ own["1.weight"] + own["1.bias"])[mask]
+        hidden = torch.relu(client.feat @ params["0.weight"] + params["0.bias"])
+        logits = (hidden @ params["1.weight"] + params["1.bias"])[mask]
         optimiser.zero_grad()
         torch.nn.functional.cross_entropy(logits, client.graph.ndata["label"][mask]).backward()
         optimiser.step()
-    return {name: value.detach() for name, value in own.items()}
+    return {name: value.detach() for name, value in params.items()}
 
 
 def prepared(place: int, name: str, **training: Any) -> ClientBatch:
     """A client batch of all clients with their first models."""
-    own = trial(place, **training)
+    setting = trial(place, **training)
     simulation, _ = set_up(
-        own.federation, METHODS.build(name), own.backbones, own.config, 0, len(own.federation.clients)
+        setting.federation, METHODS.build(name), setting.backbones, setting.config, 0, len(setting.federation.clients)
     )
     (clients,) = simulation.client_batches
     clients.load({k: v.expand(len(clients), *v.shape) for k, v in simulation.server.initial_model().items()})
@@ -105,7 +105,7 @@ def prepared(place: int, name: str, **training: Any) -> ClientBatch:
 @pytest.mark.parametrize(("place", "name"), [(NODES, "fedavg"), (OVERLAP, "fedavg"), (SETS, "infograph-fedavg"),
                                              (GRAPHS, "fedavg")])  # fmt: skip
 def test_a_straggler_has_the_model_of_its_last_epoch(place: int, name: str) -> None:
-    """With dropout, minibatches and running statistics: those who stop early have what all had at that time."""
+    """With dropout, minibatches and running statistics: a straggler has the state of that epoch."""
     method = METHODS.build(name)
     many, pace = len(trial(place).federation.clients), [1, 3, 2, 1]
     clients = prepared(place, name)
@@ -120,7 +120,7 @@ def test_a_straggler_has_the_model_of_its_last_epoch(place: int, name: str) -> N
 
 
 @pytest.mark.parametrize("place", [NODES, OVERLAP, GRAPHS])
-def test_it_does_not_matter_who_trains_together(place: int) -> None:
+def test_results_do_not_depend_on_client_batches(place: int) -> None:
     whole, single = (record(METHODS.build("fedavg"), trial(place, straggle=SHARE), clients_per_batch=k) for k in (4, 1))
     alone = {(name, client): value for name, client, value in single.values}
     for name, client, value in whole.values:
@@ -129,13 +129,12 @@ def test_it_does_not_matter_who_trains_together(place: int) -> None:
 
 @pytest.mark.parametrize("place", [NODES, GRAPHS])
 def test_scaffold_divides_by_the_steps_that_a_client_took(place: int) -> None:
-    """Round 1, all controls 0: c_k' = (x - y_k) / (steps lr), with minibatches a client's steps an epoch times its
-    epochs."""
-    own = trial(place, straggle=SHARE)
-    found = record(METHODS.build("scaffold", {"lr": 0.05}), own)
-    first = {(name, k): value for name, k, value in found.uploads if " round 1," in name}
+    """Round 1, all controls 0: c_k' = (x - y_k) / (steps lr); steps are minibatches per epoch times epochs."""
+    setting = trial(place, straggle=SHARE)
+    recording = record(METHODS.build("scaffold", {"lr": 0.05}), setting)
+    first = {(name, k): value for name, k, value in recording.uploads if " round 1," in name}
     clients = prepared(place, "fedavg")
-    for k, epochs in enumerate(paces(len(clients))[0]):
+    for k, epochs in enumerate(epochs_per_round(len(clients))[0]):
         steps = epochs * _steps(clients, k)
         pairs = [(name, value) for (name, of), value in first.items() if of == k and "control" in name]
         assert pairs
@@ -145,7 +144,7 @@ def test_scaffold_divides_by_the_steps_that_a_client_took(place: int) -> None:
 
 
 def _steps(clients: Any, client: int) -> int:
-    """Minibatches of 8 training graphs, a last one of one graph joined to the one before; on nodes one step."""
+    """Minibatches of 8 training graphs, a last single graph joined to the one before; one step on nodes."""
     if not hasattr(clients, "stacked"):
         return 1
     count = int(clients.members[client].masks["train"].sum())
@@ -153,13 +152,13 @@ def _steps(clients: Any, client: int) -> int:
 
 
 def test_steps_are_counted_as_they_are_taken() -> None:
-    own = trial(straggle=SHARE)
-    outcome = train(own.federation, METHODS.build("fedavg"), own.backbones, own.config, 0)
-    assert outcome.optimiser_steps == np.array(paces(4)).sum(0).max()
+    setting = trial(straggle=SHARE)
+    outcome = train(setting.federation, METHODS.build("fedavg"), setting.backbones, setting.config, 0)
+    assert outcome.optimiser_steps == np.array(epochs_per_round(4)).sum(0).max()
     assert outcome.budget_steps == ROUNDS * EPOCHS
 
 
-def test_one_local_epoch_cannot_be_cut() -> None:
+def test_straggling_needs_two_local_epochs() -> None:
     with pytest.raises(Skip, match="at least one local epoch"):
         record(METHODS.build("fedavg"), trial(straggle=0.5, local_epochs=1))
 
@@ -173,13 +172,13 @@ class OwnLoop(FedAvg):
         return {"model": clients.params}
 
 
-def test_steps_outside_of_fit_cannot_be_cut_and_the_row_says_so() -> None:
+def test_straggling_is_skipped_if_steps_are_outside_of_fit() -> None:
     record(OwnLoop(), trial())
     with pytest.raises(Skip, match=r"outside of `ClientBatch\.fit`, where no client can straggle"):
         record(OwnLoop(), trial(straggle=0.5))
 
 
-def test_it_is_part_of_row_and_key_only_where_it_is_set() -> None:
+def test_straggle_is_in_row_and_key_only_if_set() -> None:
     plain = load_suite("quick").cells()[0]
     fields = {name: getattr(plain, name) for name in Cell.model_fields}
     late = Cell(**{**fields, "training": plain.training.model_copy(update={"straggle": 0.5})})
@@ -195,28 +194,31 @@ def trial_failure(**training: Any) -> Trial:
     return replace(trials()[0], config=TrainConfig(rounds=ROUNDS_FAILURE, local_epochs=1, **training))
 
 
-def fates(seed: int = 0) -> list[list[int]]:
-    """Who works in each round, drawn as it is written: one number per client and round, from a stream of its own."""
+def working_clients_per_round(seed: int = 0) -> list[list[int]]:
+    """The working clients of each round, drawn as documented: one number per client and round."""
     draw = stream(seed, "failure")
-    return [[k for k, u in enumerate(draw.random(CLIENTS)) if u >= FAILURE] for _ in range(ROUNDS_FAILURE)]
+    return [
+        [k for k, draw_of_client in enumerate(draw.random(CLIENTS)) if draw_of_client >= FAILURE]
+        for _ in range(ROUNDS_FAILURE)
+    ]
 
 
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedproto", "fedgta", "fml"])
-def test_where_nobody_fails_and_all_take_part_it_is_the_plain_method_bit_for_bit(name: str) -> None:
+def test_without_failures_the_method_is_bitwise_identical(name: str) -> None:
     plain = record(METHODS.build(name), trials()[0])
     for training in ({"failure": 0.0}, {"failure": 1e-12}, {"participation": 1.0}):
         config = trials()[0].config.model_copy(update=training)
         assert same(plain, record(METHODS.build(name), replace(trials()[0], config=config))), training
 
 
-def test_who_fails_sends_and_gets_nothing_and_keeps_its_model() -> None:
+def test_failed_clients_send_and_receive_nothing_and_keep_their_models() -> None:
     models: list[torch.Tensor] = []
 
     def wrap(simulation: Any, step: Any) -> Any:
-        def server(own: Any, uploads: Any) -> Any:
-            assert len(next(iter(uploads["model"].values()))) == len(own.participants)
-            assert float(own.weights.sum()) == pytest.approx(1)
-            return step.server(own, uploads)
+        def server(view: Any, uploads: Any) -> Any:
+            assert len(next(iter(uploads["model"].values()))) == len(view.participants)
+            assert float(view.weights.sum()) == pytest.approx(1)
+            return step.server(view, uploads)
 
         before = simulation.round
 
@@ -232,20 +234,20 @@ def test_who_fails_sends_and_gets_nothing_and_keeps_its_model() -> None:
     def number_of(simulation: Any) -> int:
         return int("round" in vars(simulation))
 
-    working = fates()
+    working = working_clients_per_round()
     assert any(len(each) < CLIENTS for each in working)
     assert all(working), "the seed of this test leaves someone in every round"
-    found = record(METHODS.build("fedavg"), trial_failure(failure=FAILURE), wrap=wrap)
-    for who, (_, up, down) in zip(working, found.traffic, strict=True):
-        assert [client for client in range(CLIENTS) if up[client]] == who
-        assert [client for client in range(CLIENTS) if down[client]] == who
+    recording = record(METHODS.build("fedavg"), trial_failure(failure=FAILURE), wrap=wrap)
+    for working_clients, (_, up, down) in zip(working, recording.traffic, strict=True):
+        assert [client for client in range(CLIENTS) if up[client]] == working_clients
+        assert [client for client in range(CLIENTS) if down[client]] == working_clients
     assert len(models) >= ROUNDS_FAILURE - 1
-    for who, before, after in zip(working[-len(models) + 1 :], models, models[1:], strict=False):
+    for working_clients, before, after in zip(working[-len(models) + 1 :], models, models[1:], strict=False):
         kept = {client for client in range(CLIENTS) if torch.equal(before[client], after[client])}
-        assert kept == set(range(CLIENTS)) - set(who)
+        assert kept == set(range(CLIENTS)) - set(working_clients)
 
 
-def test_a_round_in_which_everyone_fails_changes_nothing() -> None:
+def test_a_round_without_working_clients_changes_nothing() -> None:
     config = trial_failure(failure=0.999999).config
     outcome = train(trials()[0].federation, METHODS.build("fedavg"), trials()[0].backbones, config, 0)
     assert outcome.rounds == ROUNDS_FAILURE
@@ -253,7 +255,7 @@ def test_a_round_in_which_everyone_fails_changes_nothing() -> None:
     assert len(set(outcome.history["score"])) == 1
 
 
-class LeavesTheNumbers(FedAvg):
+class Divergent(FedAvg):
     """FedAvg whose server sends nan from round 3 on."""
 
     def aggregate(self, server: Server, models: Params) -> Params:
@@ -264,12 +266,23 @@ class LeavesTheNumbers(FedAvg):
 
 
 def test_a_run_that_diverges_keeps_the_best_round_before() -> None:
-    at = trial_failure()
-    found = train(at.federation, LeavesTheNumbers(), at.backbones, at.config, 0)
-    short = train(at.federation, METHODS.build("fedavg"), at.backbones, at.config.model_copy(update={"rounds": 2}), 0)
-    assert (found.score, found.val, found.best_round, found.rounds) == (short.score, short.val, short.best_round, 2)
-    assert (found.upload_bytes, found.download_bytes) == (short.upload_bytes, short.download_bytes)
-    assert f"not finite after round 3: round {short.best_round} is scored, the best before" in found.notes[-1]
-    last = at.config.model_copy(update={"select_by": "last"})
+    setting = trial_failure()
+    outcome = train(setting.federation, Divergent(), setting.backbones, setting.config, 0)
+    short = train(
+        setting.federation,
+        METHODS.build("fedavg"),
+        setting.backbones,
+        setting.config.model_copy(update={"rounds": 2}),
+        0,
+    )
+    assert (outcome.score, outcome.val, outcome.best_round, outcome.rounds) == (
+        short.score,
+        short.val,
+        short.best_round,
+        2,
+    )
+    assert (outcome.upload_bytes, outcome.download_bytes) == (short.upload_bytes, short.download_bytes)
+    assert f"not finite after round 3: round {short.best_round} is scored, the best before" in outcome.notes[-1]
+    last = setting.config.model_copy(update={"select_by": "last"})
     with pytest.raises(Diverged, match="not finite after round 3"):
-        train(at.federation, LeavesTheNumbers(), at.backbones, last, 0)
+        train(setting.federation, Divergent(), setting.backbones, last, 0)

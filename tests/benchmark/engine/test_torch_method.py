@@ -42,16 +42,16 @@ class Net(nn.Module):
         self.first, self.second = GraphConv(features, 8), GraphConv(8, classes)
 
     def embed(self, graph: dgl.DGLGraph, feat: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = F.relu(self.first(dgl.add_self_loop(graph), feat))
-        return found
+        hidden: torch.Tensor = F.relu(self.first(dgl.add_self_loop(graph), feat))
+        return hidden
 
     def forward(self, graph: dgl.DGLGraph, feat: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.second(dgl.add_self_loop(graph), self.embed(graph, feat))
-        return found
+        logits: torch.Tensor = self.second(dgl.add_self_loop(graph), self.embed(graph, feat))
+        return logits
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_a_graph_convolution_is_that_of_dgl(sparse: bool) -> None:
+def test_a_graph_convolution_equals_dgl(sparse: bool) -> None:
     """Numbers, gradients and initial draws, on graphs with nodes of degree 0, repeated and one-way edges."""
     for number in range(4):
         source = torch.Generator().manual_seed(number)
@@ -73,13 +73,13 @@ def test_a_graph_convolution_is_that_of_dgl(sparse: bool) -> None:
         torch.testing.assert_close(outs[1], outs[0])
         for out in outs:
             (out * torch.arange(30.0).view(10, 3)).sum().backward()
-        for one, other in zip(theirs.parameters(), ours.parameters(), strict=True):
-            torch.testing.assert_close(other.grad, one.grad)
+        for parameter, ours_parameter in zip(theirs.parameters(), ours.parameters(), strict=True):
+            torch.testing.assert_close(ours_parameter.grad, parameter.grad)
         if not sparse:
             again = dense.clone().requires_grad_()
             (theirs(dgl.add_self_loop(graph), again) * torch.arange(30.0).view(10, 3)).sum().backward()
             torch.testing.assert_close(feat.grad, again.grad)
-        graph.add_edges(0, 9)  # a graph that has changed is seen
+        graph.add_edges(0, 9)  # a changed graph is detected
         torch.testing.assert_close(ours(graph, feat), theirs(dgl.add_self_loop(graph), dense))
 
 
@@ -91,9 +91,9 @@ class Paper(TorchMethod):
     def build(self, features: int, classes: int) -> nn.Module:
         net, start = Net(features, classes), initial(STACKED[0], 0, features, classes)
         with torch.no_grad():
-            for layer, own in ((net.first, "0"), (net.second, "1")):
-                layer.weight.copy_(start[f"{own}.weight"])
-                layer.bias.copy_(start[f"{own}.bias"])
+            for layer, key in ((net.first, "0"), (net.second, "1")):
+                layer.weight.copy_(start[f"{key}.weight"])
+                layer.bias.copy_(start[f"{key}.bias"])
         return net
 
     def penalty(self, model: Any, client: Client) -> torch.Tensor | float:
@@ -171,8 +171,8 @@ class Graphs(TorchMethod):
     def logits(self, model: Any, graph: dgl.DGLGraph, feat: torch.Tensor) -> torch.Tensor:
         with graph.local_scope():
             graph.ndata["h"] = F.relu(model["layer"](dgl.add_self_loop(graph), feat))
-            found: torch.Tensor = model["head"](dgl.mean_nodes(graph, "h"))
-            return found
+            rows: torch.Tensor = model["head"](dgl.mean_nodes(graph, "h"))
+            return rows
 
     def scores(self, model: Any, graph: dgl.DGLGraph, feat: torch.Tensor) -> torch.Tensor:
         return self.logits(model, graph, feat)
@@ -204,47 +204,47 @@ def federation() -> Federation:
     return trials()[0].federation
 
 
-def close(one: Outcome, other: Outcome) -> None:
-    assert one.history["score"] == pytest.approx(other.history["score"], abs=1e-5)
-    assert one.history["val"] == pytest.approx(other.history["val"], abs=1e-5)
+def close(first: Outcome, second: Outcome) -> None:
+    assert first.history["score"] == pytest.approx(second.history["score"], abs=1e-5)
+    assert first.history["val"] == pytest.approx(second.history["val"], abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedprox"])
 @pytest.mark.parametrize("place", [0, 2], ids=["dense", "sparse and overlapping"])
-def test_models_are_those_of_the_stacked_method(name: str, place: int) -> None:
+def test_models_equal_the_stacked_method(name: str, place: int) -> None:
     """All uploads of two rounds to 1e-5, and the scores of four."""
     federation, params = trials()[place].federation, {"mu": 1.0} if name == "fedprox" else {}
     method: Any = Paper() if name == "fedavg" else Prox()
-    found, stacked = uploads(method, federation), uploads(METHODS.build(name, params), federation)
-    assert len(found) == len(stacked) == 2
-    # who has no training node has no weight; the stacked method decays its parameters, the loop does nothing
-    trains = [k for k, own in enumerate(federation.clients) if own.graph.ndata["train_mask"].any()]  # type: ignore[union-attr]
+    modules, stacked = uploads(method, federation), uploads(METHODS.build(name, params), federation)
+    assert len(modules) == len(stacked) == 2
+    # without a training node a client has no weight; the stacked method decays its parameters, the loop does not
+    trains = [k for k, client in enumerate(federation.clients) if client.graph.ndata["train_mask"].any()]  # type: ignore[union-attr]
     assert len(trains) >= 3
-    for mine, theirs in zip(found, stacked, strict=True):
-        for ours, own in (("first", "0"), ("second", "1")):
+    for mine, theirs in zip(modules, stacked, strict=True):
+        for ours, key in (("first", "0"), ("second", "1")):
             for part in ("weight", "bias"):
-                pair = mine["model"][f"{ours}.{part}"][trains], theirs["model"][f"{own}.{part}"][trains]
+                pair = mine["model"][f"{ours}.{part}"][trains], theirs["model"][f"{key}.{part}"][trains]
                 torch.testing.assert_close(*pair, atol=1e-5, rtol=1e-5)
     close(run(method, federation), run(METHODS.build(name, params), federation))
 
 
 def uploads(method: Any, federation: Federation) -> list[Any]:
-    """What the server half gets in each round."""
+    """The input of the server half in each round."""
     from fglbench.benchmark.engine.method import Phase, Step
     from fglbench.benchmark.engine.train import set_up
 
     simulation, _ = set_up(federation, method, STACKED, CONFIG, 0)
-    found: list[Any] = []
+    received: list[Any] = []
     (phase,) = method.phases(CONFIG)
     (step,) = phase.steps
 
     def spy(server: Any, given: Any) -> Any:
-        found.append({name: {key: v.clone() for key, v in own.items()} for name, own in given.items()})
+        received.append({name: {key: v.clone() for key, v in tree.items()} for name, tree in given.items()})
         return step.server(server, given)
 
     for number in (1, 2):
         simulation.round(Phase((Step(step.client, spy),), 1), number)
-    return found
+    return received
 
 
 def test_fedproto_has_the_scores_of_the_stacked_one(federation: Federation) -> None:
@@ -257,15 +257,15 @@ def test_fedproto_has_the_scores_of_the_stacked_one(federation: Federation) -> N
 
         def embed(self, graph: dgl.DGLGraph, feat: torch.Tensor) -> torch.Tensor:
             looped = dgl.add_self_loop(graph)
-            found: torch.Tensor = F.relu(self.second(looped, F.relu(self.first(looped, feat))))
-            return found
+            hidden: torch.Tensor = F.relu(self.second(looped, F.relu(self.first(looped, feat))))
+            return hidden
 
         def forward(self, graph: dgl.DGLGraph, feat: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = self.head(self.embed(graph, feat))
-            return found
+            logits: torch.Tensor = self.head(self.embed(graph, feat))
+            return logits
 
     stacked = METHODS.build("fedproto", {"lam": 1.0})
-    given = stacked.architecture(STACKED)[0]
+    backbone = stacked.architecture(STACKED)[0]
 
     class Same(Proto):
         """FedProto from the weights of the stacked one."""
@@ -273,11 +273,11 @@ def test_fedproto_has_the_scores_of_the_stacked_one(federation: Federation) -> N
         name = "torch-fedproto"
 
         def build(self, features: int, classes: int) -> nn.Module:
-            net, start = Headed(features, classes), initial(given, 0, features, classes)
+            net, start = Headed(features, classes), initial(backbone, 0, features, classes)
             with torch.no_grad():
-                for layer, own in ((net.first, "0"), (net.second, "1")):
-                    layer.weight.copy_(start[f"{own}.weight"])
-                    layer.bias.copy_(start[f"{own}.bias"])
+                for layer, key in ((net.first, "0"), (net.second, "1")):
+                    layer.weight.copy_(start[f"{key}.weight"])
+                    layer.bias.copy_(start[f"{key}.bias"])
                 net.head.weight.copy_(start["head.weight"].T)
                 net.head.bias.copy_(start["head.bias"])
             return net
@@ -301,9 +301,9 @@ def test_the_contract_holds(method: TorchMethod) -> None:
     assert failed == []
 
 
-def test_an_architecture_from_a_module_holds_to_the_contract_and_trains(federation: Federation) -> None:
+def test_an_architecture_from_a_module_passes_the_contract_and_trains(federation: Federation) -> None:
     backbone = Module(hidden=8)
-    assert [one for one in part_checks.results("backbone", backbone) if one[1] == "failed"] == []
+    assert [result for result in part_checks.results("backbone", backbone) if result[1] == "failed"] == []
     for name in ("fedavg", "scaffold", "fedproto"):
         outcome = train(federation, METHODS.build(name), (Module(hidden=8),), CONFIG, 0)
         assert outcome.score is not None and outcome.score > 1 / 3
@@ -311,17 +311,17 @@ def test_an_architecture_from_a_module_holds_to_the_contract_and_trains(federati
     assert graphs.score is not None
 
 
-def test_bytes_and_steps_are_those_of_what_is_sent_and_done(federation: Federation) -> None:
-    stacked, own = run(METHODS.build("fedavg"), federation), run(Paper(), federation)
+def test_bytes_and_steps_equal_the_stacked_method(federation: Federation) -> None:
+    stacked, outcome = run(METHODS.build("fedavg"), federation), run(Paper(), federation)
     for name in ("upload_bytes", "download_bytes", "optimiser_steps", "model_steps", "budget_steps"):
-        assert getattr(own, name) == getattr(stacked, name)
+        assert getattr(outcome, name) == getattr(stacked, name)
     proto, clients = run(Proto(), federation), len(federation.clients)
     assert proto.upload_bytes == 4 * clients * 4 * (3 * 8 + 3)
     assert proto.download_bytes == 3 * clients * 4 * (3 * 8 + 3)
 
 
 def test_conditions_of_a_run_reach_the_loop(federation: Federation) -> None:
-    """Stragglers do fewer epochs, participants alone train, privacy and robust rules change models."""
+    """Stragglers train fewer epochs, only participants train, privacy and robust rules change the model."""
     seen: list[tuple[int, int]] = []
 
     class Watched(Paper):
@@ -341,7 +341,7 @@ def test_conditions_of_a_run_reach_the_loop(federation: Federation) -> None:
     run(Watched(), federation, participation=0.5)
     assert len(seen) == 4 * 2
     for options in ({"dp_clip": 0.01}, {"aggregator": "median"}, {"sign_flip": 0.5}):
-        plain, changed = (run(Paper(), federation, **own).history["val"] for own in ({}, options))
+        plain, changed = (run(Paper(), federation, **extra).history["val"] for extra in ({}, options))
         assert plain != changed
 
 
@@ -355,7 +355,7 @@ class Wordy(Paper):
 
 
 class Modelless(Paper):
-    """Uploads no model, and says not what the server sends."""
+    """Uploads no model and does not define the message of the server."""
 
     name = "modelless"
 
@@ -373,16 +373,16 @@ class Uneven(Paper):
 
 
 @pytest.mark.parametrize(
-    ("method", "said"),
+    ("method", "message"),
     [
         (Wordy(), "'note' of type str: return tensors"),
         (Modelless(), "uploads no 'model': define `aggregate`"),
         (Uneven(), "clients upload different things"),
     ],
-    ids=lambda own: getattr(own, "name", ""),
+    ids=lambda value: getattr(value, "name", ""),
 )
-def test_a_mistake_is_said_in_one_line(method: TorchMethod, said: str, federation: Federation) -> None:
-    with pytest.raises(UserError, match=said):
+def test_a_mistake_is_one_line(method: TorchMethod, message: str, federation: Federation) -> None:
+    with pytest.raises(UserError, match=message):
         run(method, federation)
 
 
@@ -391,7 +391,7 @@ def test_several_architectures_are_skipped_with_the_reason(federation: Federatio
         train(federation, Paper(), (STACKED[0], BACKBONES.build("sage", {"hidden": 8})), CONFIG, 0)
 
 
-def test_sparse_features_are_given_where_asked() -> None:
+def test_sparse_features_are_given_on_request() -> None:
     class Sparse(Paper):
         """A linear model on sparse features."""
 

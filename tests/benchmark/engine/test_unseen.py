@@ -1,4 +1,4 @@
-"""Clients held out of training: they change nothing in it, and what they are scored with is recomputed by hand."""
+"""Clients held out of training: they do not change it, and their scores equal a slow loop."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def held_out(outcome: Outcome) -> list[int]:
 
 
 def without(federation: Federation, numbers: list[int]) -> Federation:
-    return replace(federation, clients=[own for k, own in enumerate(federation.clients) if k not in numbers])
+    return replace(federation, clients=[client for k, client in enumerate(federation.clients) if k not in numbers])
 
 
 @pytest.mark.parametrize("method", ["fedavg", "scaffold", "ditto", "fedadam", "moon", "fedtad"])
-def test_training_is_that_of_the_federation_without_them_bit_for_bit(method: str) -> None:
+def test_training_is_bitwise_identical_to_the_federation_without_them(method: str) -> None:
     for trial in trials():
         try:
             config = trial.config.model_copy(update={"unseen": 0.5, "unseen_epochs": 1})
@@ -83,7 +83,7 @@ def logits(model: dict[str, torch.Tensor], hop: torch.Tensor, x: torch.Tensor) -
 
 
 @pytest.mark.parametrize("method", ["fedavg", "ditto"])
-def test_scores_are_those_of_a_slow_loop(method: str) -> None:
+def test_scores_equal_a_slow_loop(method: str) -> None:
     config = CONFIG.model_copy(update={"unseen": 0.5, "unseen_epochs": 7})
     outcome, models = run(node_federation(), method, config)
     numbers = held_out(outcome)
@@ -94,8 +94,8 @@ def test_scores_are_those_of_a_slow_loop(method: str) -> None:
         (hop, x), test, trained = dense(client), masks["test_mask"].bool(), masks["train_mask"].bool()
         model = {name: value.clone().requires_grad_() for name, value in models.server.items()}
 
-        def score(own=model, hop=hop, x=x, test=test, label=label) -> float:
-            return accuracy_score(label[test], logits(own, hop, x).argmax(1)[test])
+        def score(params=model, hop=hop, x=x, test=test, label=label) -> float:
+            return accuracy_score(label[test], logits(params, hop, x).argmax(1)[test])
 
         assert outcome.per_client["unseen"][number] == pytest.approx(score(), abs=1e-6)
         adam = torch.optim.Adam(model.values(), lr=config.lr, weight_decay=config.weight_decay)
@@ -105,7 +105,7 @@ def test_scores_are_those_of_a_slow_loop(method: str) -> None:
             adam.step()
         assert outcome.per_client["unseen_adapted"][number] == pytest.approx(score(), abs=1e-6)
     adapted, plain = (outcome.per_client[name] for name in ("unseen_adapted", "unseen"))
-    assert np.nansum(adapted) != np.nansum(plain)  # seven epochs change something
+    assert np.nansum(adapted) != np.nansum(plain)
 
 
 def test_links_graphs_and_several_client_batches() -> None:
@@ -113,16 +113,16 @@ def test_links_graphs_and_several_client_batches() -> None:
     for trial in (of["one architecture"], of["overlapping clients"], of["graphs to classify"], of["links to predict"]):
         config = trial.config.model_copy(update={"unseen": 0.6, "unseen_epochs": 2})
         method = METHODS.build("fedavg")
-        found = [
+        outcomes = [
             train(trial.federation, method, trial.backbones, config, 3, clients_per_batch=size) for size in (None, 1)
         ]
         for name in ("unseen", "unseen_adapted"):
-            one, other = (np.array(outcome.per_client[name]) for outcome in found)
+            one, other = (np.array(outcome.per_client[name]) for outcome in outcomes)
             assert np.isfinite(one).any(), trial.name
             assert np.allclose(one, other, atol=1e-5, equal_nan=True)
 
 
-def test_who_is_held_out_depends_on_the_seed_alone() -> None:
+def test_held_out_clients_depend_on_the_seed_only() -> None:
     def numbers(method: str, share: float, seed: int) -> list[int]:
         config = CONFIG.model_copy(update={"unseen": share})
         return UnseenClients(node_federation(), METHODS.build(method), config, seed).numbers
@@ -142,19 +142,19 @@ def test_who_is_held_out_depends_on_the_seed_alone() -> None:
         ("fedsage+", "predicts with what training leaves at a client"),
     ],
 )
-def test_methods_without_a_model_for_them_say_so(method: str, reason: str) -> None:
+def test_methods_without_a_global_model_are_skipped(method: str, reason: str) -> None:
     with pytest.raises(Skip, match=reason):
         run(node_federation(), method, CONFIG.model_copy(update={"unseen": 0.3}))
 
 
-def test_domains_and_clustered_sets_are_left_out() -> None:
+def test_domains_and_clustered_sets_are_skipped() -> None:
     of: dict[str, Trial] = {trial.name: trial for trial in trials()}
     for name, method in (("clients of their own domains", "fedavg"), ("sets of graphs", "label-counts")):
         with pytest.raises(Skip):
             run(of[name].federation, method, CONFIG.model_copy(update={"unseen": 0.3}), of[name].backbones)
 
 
-def test_mistakes_are_told_in_one_line() -> None:
+def test_mistakes_are_one_line() -> None:
     for wrong in ({"unseen_epochs": 2}, {"unseen": 0.2, "data": "global"}, {"unseen": 0.2, "edge_noise": 0.1}):
         with pytest.raises(ValueError, match="unseen"):
             TrainConfig.model_validate(wrong)
@@ -178,7 +178,7 @@ cross:
 
 
 @pytest.mark.usefixtures("in_process")
-def test_commands_run_validate_and_report_it(tmp_path, monkeypatch, capsys) -> None:
+def test_commands_run_validate_and_report_unseen_clients(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "held.yaml").write_text(SUITE)
     assert main(["run", "-s", "held.yaml", "-y", "-j", "1"]) == 0
@@ -193,18 +193,18 @@ def test_commands_run_validate_and_report_it(tmp_path, monkeypatch, capsys) -> N
     page = (tmp_path / "runs/LEADERBOARD.md").read_text()
     assert "Unseen clients, accuracy, %" in page and "Unseen clients, adapted, accuracy, %" in page
     for method in ("fedavg", "moon"):
-        own = [stored[row["key"]]["per_client"]["unseen"] for row in done if row["method"] == method]
-        mean = np.mean([np.mean([value for value in each if value is not None]) for each in own])
+        scores = [stored[row["key"]]["per_client"]["unseen"] for row in done if row["method"] == method]
+        mean = np.mean([np.mean([value for value in each if value is not None]) for each in scores])
         assert f"{100 * mean:.2f}" in page
     key, path = next(iter(files.items()))
     stored[key]["per_client"]["unseen"] = [2.0] * 5
     path.write_bytes(gzip.compress(json.dumps(stored[key]).encode()))
-    assert any("unseen of a client leaves [0, 1]" in line for line in problems(capsys))
+    assert any("unseen of a client is outside [0, 1]" in line for line in problems(capsys))
 
 
 def problems(capsys) -> list[str]:
-    """What `validate` says of the rows, except about this checkout."""
+    """The output of `validate`, except lines about this checkout."""
     main(["validate", "runs"])
-    told = capsys.readouterr()
-    lines = [line for line in (told.out + told.err).splitlines() if line.startswith("runs/")]
+    output = capsys.readouterr()
+    lines = [line for line in (output.out + output.err).splitlines() if line.startswith("runs/")]
     return [line for line in lines if "git_dirty" not in line]

@@ -1,4 +1,4 @@
-"""What a method gets has no hidden label; steps are counted; a selection leads to no other client."""
+"""A method gets no hidden label; steps are counted; a selection leads to no other client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Make = Callable[..., Federation]
 GCN = [BACKBONES.build("gcn", {"hidden": 8})]
 
 
-def test_labels_are_those_of_training_nodes(federation: Make) -> None:
+def test_a_method_sees_labels_of_training_nodes_only(federation: Make) -> None:
     world = federation((13, 7, 10))
     seen = hide_labels(world)
     for k, client in enumerate(seen.clients):
@@ -54,18 +54,20 @@ def test_facts_are_counts_and_hold_nothing_of_the_data(kind: str, request: pytes
     world: Federation = request.getfixturevalue(kind)((5, 8, 6))
     facts = Facts.of(world)
     assert (facts.task, facts.num_classes, facts.num_features) == (world.task, world.num_classes, world.num_features)
-    assert (facts.size, [own.size for own in facts.clients]) == (len(world.whole.label), [5, 8, 6])
-    for own, client in zip(facts.clients, world.clients, strict=True):
+    assert (facts.size, [client_facts.size for client_facts in facts.clients]) == (len(world.whole.label), [5, 8, 6])
+    for client_facts, client in zip(facts.clients, world.clients, strict=True):
         if kind == "federation":
-            assert own.parts == {p: int(client.graph.ndata[f"{p}_mask"].sum()) for p in ("train", "val", "test")}
-            assert own.degrees.tolist() == client.graph.in_degrees().tolist()
+            assert client_facts.parts == {
+                p: int(client.graph.ndata[f"{p}_mask"].sum()) for p in ("train", "val", "test")
+            }
+            assert client_facts.degrees.tolist() == client.graph.in_degrees().tolist()
         else:
-            assert own.parts == {} and not len(own.degrees)
-    columns = [own.graph.ndata for own in world.clients] if kind == "federation" else []
+            assert client_facts.parts == {} and not len(client_facts.degrees)
+    columns = [client.graph.ndata for client in world.clients] if kind == "federation" else []
     assert not memory(facts) & memory(world.whole.label, columns)
 
 
-def test_what_a_dataset_left_on_its_graph_is_not_handed_on(federation: Make) -> None:
+def test_extra_columns_of_a_dataset_are_removed(federation: Make) -> None:
     world = federation((5, 8, 6))
     world.whole.graph.ndata["truth"] = world.whole.label.clone()
     assert not hide_labels(world).whole.graph.ndata
@@ -75,17 +77,17 @@ def test_what_a_dataset_left_on_its_graph_is_not_handed_on(federation: Make) -> 
 @pytest.mark.parametrize("kind", ["federation", "graph_sets"])
 def test_no_object_of_the_blind_federation_leads_to_the_truth(kind: str, request: pytest.FixtureRequest) -> None:
     world: Federation = request.getfixturevalue(kind)((5, 8, 6))
-    columns = [own.graph.ndata["label"] for own in world.clients] if world.task == "node" else []
-    truth = memory(world.whole.label, columns, [own.label for own in world.clients] if not columns else None)
+    columns = [client.graph.ndata["label"] for client in world.clients] if world.task == "node" else []
+    truth = memory(world.whole.label, columns, [client.label for client in world.clients] if not columns else None)
     assert truth and not memory(hide_labels(world)) & truth
     before = [world.whole.label.clone(), *(mask.clone() for mask in world.masks.values())]
-    for one in reachable(hide_labels(world)):  # and all that is written there
-        if isinstance(one, torch.Tensor) and one.dtype in (torch.bool, torch.int64):
-            one.zero_()
+    for item in reachable(hide_labels(world)):  # overwriting all of them changes nothing
+        if isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.int64):
+            item.zero_()
     assert all(map(torch.equal, before, [world.whole.label, *world.masks.values()]))
 
 
-def test_reach_finds_what_is_hidden_in_closures_methods_and_views() -> None:
+def test_reach_finds_tensors_in_closures_methods_and_views() -> None:
     secret = torch.arange(4.0)
 
     class Holder:
@@ -118,19 +120,21 @@ def test_a_selection_leads_to_no_other_client(federation: Make, size: int | None
         whole = torch.randn(sum(clients.batch.sizes), 2)
         clients.state["rows"] = clients.batch.per_client(whole)
         for position, client in enumerate(clients.ids):
-            part = clients.select([position]) if len(clients) > 1 else clients
-            mine = set(map(id, reachable(part)))
-            others = [own for own in range(4) if own != client]
+            selection = clients.select([position]) if len(clients) > 1 else clients
+            objects = set(map(id, reachable(selection)))
+            other_clients = [k for k in range(4) if k != client]
             for other in simulation.client_batches:
-                for place, own in enumerate(other.ids):
+                for place, owner in enumerate(other.ids):
                     drawn = other.streams.select([place])("dropout")
-                    assert (id(drawn[0]) in mine) == (own == client)
-                    assert (id(other.members[place]) in mine) == (own == client)
-            assert not memory(part) & memory([simulation.client_batches[0].members[k] for k in others if size is None])
-            assert memory(part.state) != memory(whole) or len(clients) == 1
+                    assert (id(drawn[0]) in objects) == (owner == client)
+                    assert (id(other.members[place]) in objects) == (owner == client)
+            assert not memory(selection) & memory(
+                [simulation.client_batches[0].members[k] for k in other_clients if size is None]
+            )
+            assert memory(selection.state) != memory(whole) or len(clients) == 1
 
 
-def test_a_selection_of_sets_of_graphs_has_a_stack_of_its_own(graph_sets: Make) -> None:
+def test_a_selection_of_sets_of_graphs_has_a_separate_stack(graph_sets: Make) -> None:
     world = hide_labels(graph_sets((5, 3, 4)))
     streams = Streams(0, range(3), {})
     network = Network([BACKBONES.build("gin", {"hidden": 4})], range(3))
@@ -138,29 +142,29 @@ def test_a_selection_of_sets_of_graphs_has_a_stack_of_its_own(graph_sets: Make) 
     diffusion = PersonalisedPageRank(0.2)
     for kind in (normalised, diffusion):
         clients.stack.operator(kind)
-    part = clients.select([2, 0])
-    assert isinstance(part, GraphClientBatch)
-    assert not memory(part) & memory(clients.stack, world.clients[1])
-    own = clients.stack.batch([clients.held[2], clients.held[0]])
-    mine = part.stack.batch(part.held)
-    assert torch.equal(own.x, mine.x)
+    selection = clients.select([2, 0])
+    assert isinstance(selection, GraphClientBatch)
+    assert not memory(selection) & memory(clients.stack, world.clients[1])
+    expected = clients.stack.batch([clients.held[2], clients.held[0]])
+    actual = selection.stack.batch(selection.held)
+    assert torch.equal(expected.x, actual.x)
     for kind in (normalised, diffusion):
-        assert (own.view(kind).scipy() != mine.view(kind).scipy()).nnz == 0
-    third = part.stack.part([g for m in part.members[1:] for g in m.graphs], part.held[1])
+        assert (expected.view(kind).scipy() != actual.view(kind).scipy()).nnz == 0
+    third = selection.stack.part([g for m in selection.members[1:] for g in m.graphs], selection.held[1])
     assert (third.operator(diffusion) != clients.stack.batch([clients.held[0]]).view(diffusion).scipy()).nnz == 0
 
 
 def test_a_delivered_row_is_not_a_view_of_those_of_others() -> None:
     rows = torch.arange(6.0)
-    (own,) = deliver(Each({"x": list(rows.split(2))}, [0, 1, 2]), [1], [0, 1, 2])["x"]
-    assert own.tolist() == [2, 3] and not memory(own) & memory(rows)
+    (row,) = deliver(Each({"x": list(rows.split(2))}, [0, 1, 2]), [1], [0, 1, 2])["x"]
+    assert row.tolist() == [2, 3] and not memory(row) & memory(rows)
 
 
 # -- predictions -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (lambda rows: rows[:-1], r"float32 of shape \(29, 3\), not one row of 3 numbers for each of 30 nodes"),
         (lambda rows: rows[:, :2], r"torch.float32 of shape \(30, 2\), not one row of 3"),
@@ -173,10 +177,10 @@ def test_a_delivered_row_is_not_a_view_of_those_of_others() -> None:
     ],
 )
 @pytest.mark.parametrize("data", ["local", "global"])
-def test_what_is_no_prediction_is_one_clear_error(federation: Make, answer: Any, said: str, data: str) -> None:
+def test_a_malformed_prediction_is_one_line(federation: Make, answer: Any, message: str, data: str) -> None:
     fedavg = METHODS.cls("fedavg")
     odd = type("Odd", (fedavg,), {"predict": lambda self, *a: answer(fedavg.predict(self, *a)), "__module__": __name__})
-    with pytest.raises(UserError, match=said) as caught:
+    with pytest.raises(UserError, match=message) as caught:
         train(federation((13, 7, 10)), odd(), GCN, TrainConfig(rounds=1, score_on=data), 0)
     assert "\n" not in str(caught.value)
 
@@ -185,12 +189,12 @@ def test_what_is_no_prediction_is_one_clear_error(federation: Make, answer: Any,
 
 
 def test_steps_by_hand() -> None:
-    ledger = StepCounter()
+    counter = StepCounter()
     for clients, names in [((0, 1), ("a", "b")), ((0,), ("a",)), ((1,), ("c",)), ((1,), ("c",)), ((), ("a",))]:
-        ledger.add(clients, names)
-    assert ledger.total == 5
-    assert ledger.most() == 4  # client 1: with 0, twice alone, and no client's
-    assert ledger.most(of_a_parameter=True) == 3  # client 0 on a: with 1, alone, and no client's
+        counter.add(clients, names)
+    assert counter.total == 5
+    assert counter.most() == 4  # client 1: with 0, twice alone, and no client's
+    assert counter.most(of_a_parameter=True) == 3  # client 0 on a: with 1, alone, and no client's
     assert StepCounter().most() == 0
 
 
@@ -220,7 +224,7 @@ def test_partial_participation_and_minibatches(federation: Make, graph_sets: Mak
     assert out.budget_steps == out.model_steps == out.optimiser_steps == 2 * 3 * 2  # 7 graphs: 3, and 3 + 1 as one
 
 
-def test_a_ledger_counts_what_is_inside(federation: Make) -> None:
+def test_a_counter_counts_steps_inside_its_context(federation: Make) -> None:
     simulation, _ = set_up(federation((13, 9)), METHODS.build("fedavg"), GCN, TrainConfig(rounds=1), 0)
     method = simulation.method
     with counting() as outer:
@@ -237,21 +241,21 @@ def test_a_ledger_counts_what_is_inside(federation: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({}, ""),
         ({"rounds": 10, "model_steps": 30, "optimiser_steps": 60, "budget_steps": 30}, ""),
         ({"rounds": 11}, "11 scored rounds, 10 given"),
         ({"model_steps": 31, "budget_steps": 30}, "31 steps of a model, 30 given"),
         ({"optimiser_steps": 61, "budget_steps": 30}, "61 optimiser steps, 60 given"),
-        ({"optimiser_steps": 10**6}, ""),  # what was given is unknown
+        ({"optimiser_steps": 10**6}, ""),  # the budget is unknown
         ({"effective_training": '{"participation":1.0}'}, "1 of the clients in a round, 0.5 given"),
         ({"effective_training": '{"participation":0.2,"rounds":99}'}, ""),  # rounds are those that were run
         ({"training": "[[[", "rounds": 99, "effective_training": "[]"}, ""),
         ({"training": '{"rounds":"x"}', "rounds": 10**400}, ""),
     ],
 )
-def test_what_a_row_took_beyond_its_budget(values: dict[str, Any], said: str) -> None:
+def test_excess_over_the_budget_of_a_row(values: dict[str, Any], message: str) -> None:
     base = {"training": '{"rounds":10,"local_epochs":3,"participation":0.5}', "rounds": 10}
     row = Row.model_construct(**{**base, **values})
-    assert row.over_budget == said
+    assert row.over_budget == message

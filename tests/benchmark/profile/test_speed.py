@@ -1,4 +1,4 @@
-"""Measuring: turns, totals, operators of a round; the race against another benchmark, with a stand-in for it."""
+"""Measuring: turns, totals, operators of a round; the comparison with another benchmark, which a stand-in replaces."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def test_cases_take_turns_and_are_timed_by_the_clock_given(calls: int) -> None:
         return work
 
     cases = {"a": case("a", 0.001), "b": case("b", 0.004), "elsewhere": lambda: 0.25}
-    found = alternate(cases, rounds=3, warmup=2, clock=lambda: now[0], in_a_row=calls)
+    timings = alternate(cases, rounds=3, warmup=2, clock=lambda: now[0], in_a_row=calls)
     assert order == (["a"] * calls + ["b"] * calls) * 5
-    assert [round(found[name].median, 9) for name in cases] == [1.0, 4.0, 250.0]
+    assert [round(timings[name].median, 9) for name in cases] == [1.0, 4.0, 250.0]
 
 
 def test_a_timing_is_median_quartiles_and_mean() -> None:
     seconds = [0.001, 0.002, 0.003, 0.004, 0.1]
-    found = speed._timing(seconds)
-    assert found.median == pytest.approx(3.0)
-    assert found.mean == pytest.approx(22.0)  # which a slow first round moves
-    assert found.low == pytest.approx(1.5)
-    assert found.high == pytest.approx(52.0)
+    timing = speed._timing(seconds)
+    assert timing.median == pytest.approx(3.0)
+    assert timing.mean == pytest.approx(22.0)
+    assert timing.low == pytest.approx(1.5)
+    assert timing.high == pytest.approx(52.0)
 
 
 def test_the_total_of_a_phase_counts_every_round() -> None:
@@ -62,21 +62,21 @@ def conditions() -> Conditions:
 
 
 def test_a_round_is_trained_and_scored(conditions: Conditions) -> None:
-    own = RoundOf(conditions, METHODS.build("fedavg"))
-    assert own.rounds == 4
-    before = own.simulation.models().server
+    one_round = RoundOf(conditions, METHODS.build("fedavg"))
+    assert one_round.rounds == 4
+    before = one_round.simulation.models().server
     weights = {name: value.clone() for name, value in before.items()}
-    own()
-    after = own.simulation.models().server
+    one_round()
+    after = one_round.simulation.models().server
     assert any(not torch.equal(weights[name], after[name]) for name in weights)
-    assert own.simulation.seconds > 0
+    assert one_round.simulation.seconds > 0
 
 
 def test_phases_before_the_last_run_in_full(conditions: Conditions) -> None:
-    own = RoundOf(conditions, METHODS.build("adafgl"))
-    names = [name for name, *_ in own.before]
-    assert names and own.phase.name not in names
-    assert all(rounds >= 1 and timing.mean > 0 and parts for _, rounds, timing, parts in own.before)
+    rounds_of_phase = RoundOf(conditions, METHODS.build("adafgl"))
+    names = [name for name, *_ in rounds_of_phase.before]
+    assert names and rounds_of_phase.phase.name not in names
+    assert all(rounds >= 1 and timing.mean > 0 and parts for _, rounds, timing, parts in rounds_of_phase.before)
 
 
 def test_the_shares_are_all_of_a_round(conditions: Conditions) -> None:
@@ -86,7 +86,7 @@ def test_the_shares_are_all_of_a_round(conditions: Conditions) -> None:
     assert 0 < sum(parts.values()) < (time.perf_counter() - start) * 1e3
 
 
-def test_the_yardstick_learns(conditions: Conditions) -> None:
+def test_the_centralised_reference_learns(conditions: Conditions) -> None:
     torch.manual_seed(0)
     epochs = centralised(conditions.federation, conditions.config)
     weights = epochs.__closure__
@@ -99,23 +99,23 @@ def test_the_yardstick_learns(conditions: Conditions) -> None:
 
 def test_a_file_keeps_the_sections_that_are_not_measured() -> None:
     before = "# Speed\n\nold\n\n## A round\n\n1\n\n## Many clients\n\nby hand\n\n## And more\n\nx\n\n## Memory\n\n2\n"
-    made = "# Speed\n\nnew\n\n## A round\n\n3\n\n## Memory\n\n4\n\n## Every method\n\n5\n"
-    assert machine._joined("", made) == made == machine._joined(made, made)
-    assert machine._joined(before, made) == (
+    measured = "# Speed\n\nnew\n\n## A round\n\n3\n\n## Memory\n\n4\n\n## Every method\n\n5\n"
+    assert machine._joined("", measured) == measured == machine._joined(measured, measured)
+    assert machine._joined(before, measured) == (
         "# Speed\n\nnew\n\n## A round\n\n3\n\n## Many clients\n\nby hand\n\n## And more\n\nx\n\n## Memory\n\n4\n"
         "\n## Every method\n\n5\n"
     )
 
 
 class Calls(TorchDispatchMode):
-    """Counts the calls of torch's operators, those of the backward pass too."""
+    """Counts the calls of torch's operators, also of the backward pass."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found = Counter[str]()
+        self.counts = Counter[str]()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.found[str(func)] += 1
+        self.counts[str(func)] += 1
         return func(*args, **(kwargs or {}))
 
 
@@ -124,19 +124,17 @@ def calls_of_a_round(clients: int) -> int:
     sizes = tuple(np.diff(np.linspace(0, 2708, clients + 1).astype(int)).tolist())
     federation = build(sizes, features=1433, classes=7)
     conditions = Conditions(federation, [BACKBONES.build("gcn")], TrainConfig(local_epochs=3))
-    own = RoundOf(
-        conditions, METHODS.build("fedavg"), clients_per_batch=clients
-    )  # how clients are divided into batches is another question
-    own()
+
+    one_round = RoundOf(conditions, METHODS.build("fedavg"), clients_per_batch=clients)  # one client batch
+    one_round()
     with Calls() as calls:
-        own()
-    return calls.found.total()
+        one_round()
+    return calls.counts.total()
 
 
 @pytest.mark.parametrize(("clients", "most"), [(10, 490), (100, 1680)])
 def test_a_round_takes_few_operator_calls(clients: int, most: int) -> None:
-    """One computation for all clients: the bounds are a tenth above what it takes. Code that loops over clients where
-    none did is found here and not by a clock."""
+    """One computation for all clients; the bounds are a tenth above the current numbers. Detects loops over clients."""
     assert calls_of_a_round(clients) <= most
 
 
@@ -158,7 +156,7 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Peer:
     return Peer(Path(sys.executable), tmp_path, str(tmp_path), "fedavg", 1, 1)
 
 
-def test_a_peer_runs_a_round_a_call_and_says_what_it_took(child: Peer) -> None:
+def test_a_peer_runs_one_round_per_call_and_gives_its_time(child: Peer) -> None:
     assert child.versions == {"torch": "9"}
     assert [child(), child()] == [0.5, 1.5]
     assert [child.training(), child.training()] == [0, 1]
@@ -179,30 +177,30 @@ def test_the_peer_gets_our_clients_and_splits(tmp_path: Path) -> None:
     whole = np.load(tmp_path / "whole.npz")
     assert whole["x"].shape == (len(whole["y"]), federation.num_features)
     for number, client in enumerate(federation.clients):
-        own = np.load(tmp_path / f"client_{number}.npz")
-        assert (own["x"] == whole["x"][own["nodes"]]).all()
-        assert (own["y"] == whole["y"][own["nodes"]]).all()
-        ends = {tuple(pair) for pair in own["nodes"][own["edges"]].T.tolist()}
-        inside = np.isin(whole["edges"], own["nodes"]).all(axis=0)
+        arrays = np.load(tmp_path / f"client_{number}.npz")
+        assert (arrays["x"] == whole["x"][arrays["nodes"]]).all()
+        assert (arrays["y"] == whole["y"][arrays["nodes"]]).all()
+        ends = {tuple(pair) for pair in arrays["nodes"][arrays["edges"]].T.tolist()}
+        inside = np.isin(whole["edges"], arrays["nodes"]).all(axis=0)
         assert ends <= {tuple(pair) for pair in whole["edges"][:, inside].T.tolist()}
         for part in ("train", "val", "test"):
-            assert (own[part] == client.graph.ndata[f"{part}_mask"].numpy()).all()
+            assert (arrays[part] == client.graph.ndata[f"{part}_mask"].numpy()).all()
 
 
 @pytest.mark.parametrize("name", peer.PEERS)
-def test_every_method_of_the_race_is_one_of_ours(name: str) -> None:
+def test_every_compared_method_is_registered(name: str) -> None:
     for pair in peer.SAME[name]:
         assert METHODS.build(pair.method, pair.params).name == pair.method
     assert len({pair.label for pair in peer.SAME[name]}) == len(peer.SAME[name])
 
 
-def test_the_script_needs_nothing_of_fglbench() -> None:
+def test_the_peer_script_does_not_import_fglbench() -> None:
     code = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='x'); print('fglbench' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, peer_process.__file__], capture_output=True, text=True, cwd="/")
     assert done.stdout.strip() == "False"
 
 
-@pytest.mark.parametrize("given", ["openfgl=/nowhere", "fedgb=/nowhere", "other=.", "openfgl", "openfgl="])
-def test_a_checkout_that_is_none_is_one_line(given: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["profile", "--peer", given]) == 2
+@pytest.mark.parametrize("option", ["openfgl=/nowhere", "fedgb=/nowhere", "other=.", "openfgl", "openfgl="])
+def test_a_folder_without_a_checkout_is_one_line(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "--peer", option]) == 2
     assert "is not openfgl=PATH or fedgb=PATH with a checkout" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""A tiny board of real rows, a results folder, and a submission to it that everything is right with."""
+"""A tiny board of real rows, a results folder, and a valid submission to it."""
 
 from __future__ import annotations
 
@@ -55,36 +55,36 @@ def suites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "tiny.yaml").write_text(SUITE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(suitefile, "FOLDER", folder)
-        patch.setenv("FGLBENCH_CACHE", str(folder / "cache"))  # what is checked does not depend on this machine's data
+        patch.setenv("FGLBENCH_CACHE", str(folder / "cache"))  # checks do not depend on data of this machine
         checks.cells_of.cache_clear()
         yield folder
         checks.cells_of.cache_clear()
 
 
-COMMIT = "a" * 40  # that rows of these tests were made at
+COMMIT = "a" * 40  # of the rows of these tests
 
 
 @pytest.fixture(scope="session")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """(a results folder with the board's own methods, one with a third method's rows), really run, once."""
+    """(a results folder with the board's methods, one with rows of a third method), run once."""
     folder = tmp_path_factory.mktemp("ran")
     (folder / "tiny.yaml").write_text(SUITE)
     federations = FederationCache()
-    made = SimpleNamespace(results=folder / "results", mine=folder / "mine")
+    folders = SimpleNamespace(results=folder / "results", mine=folder / "mine")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(suitefile, "FOLDER", folder)
-        for root, methods, by in (
-            (made.results, ("fedavg", "local"), "fglbench"),
-            (made.mine, ("fedprox",), "someone"),
+        for root, methods, submitter in (
+            (folders.results, ("fedavg", "local"), "fglbench"),
+            (folders.mine, ("fedprox",), "someone"),
         ):
             store = Store(root)
             digest, about = environment(1)
             store.write_environment(digest, about)
-            stamp = {"environment": digest, "git_sha": COMMIT, "git_dirty": False, "submitter": by}
+            stamp = {"environment": digest, "git_sha": COMMIT, "git_dirty": False, "submitter": submitter}
             for suite, cell in select(Request(suites=("tiny",), methods=methods)):
                 store.append(execute(cell, suite, store, federations, stamp))
             shutil.rmtree(root / ".locks")
-    return made
+    return folders
 
 
 @pytest.fixture
@@ -93,24 +93,30 @@ def results(ran: SimpleNamespace, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def base(workdir: Path, results: Path) -> Path:
+    """A copy of `results` before the change."""
+    return Path(shutil.copytree(results, workdir / "base"))
+
+
+@pytest.fixture
 def mine(ran: SimpleNamespace, tmp_path: Path) -> Path:
-    """The results folder of someone who has run fedprox."""
+    """The results folder of a user who has run fedprox."""
     return Path(shutil.copytree(ran.mine, tmp_path / "mine"))
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that commands are given in."""
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of the commands."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def submission(here: Path, results: Path, mine: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+def submission(workdir: Path, results: Path, mine: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     """fedprox, packed by the command."""
     assert main(["submit", "fedprox", "--results", "mine", "--out", "packed", *OPTIONS]) == 0
     capsys.readouterr()
-    return here / "packed"
+    return workdir / "packed"
 
 
 def edit(path: Path, line: int | None = None, /, rekey: bool = False, **changes: Any) -> None:

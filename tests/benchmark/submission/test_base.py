@@ -1,4 +1,4 @@
-"""Results against what was there before: rows are appended, never changed, and no one certifies their own rows."""
+"""Results against their base: rows are appended, never changed, and users do not certify their own rows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,6 @@ from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
 
 ROWS = "tiny/fedavg.csv"
-
-
-@pytest.fixture
-def base(here: Path, results: Path) -> Path:
-    """What `results` was before it is changed."""
-    import shutil
-
-    return Path(shutil.copytree(results, here / "base"))
 
 
 def lines(path: Path) -> list[bytes]:
@@ -50,7 +42,7 @@ CHANGED: dict[str, tuple[Callable[[Path, SimpleNamespace], object], str]] = {
     ),
     "another order": (
         lambda r, t: (r / ROWS).write_bytes(b"".join([*lines(r / ROWS)[:1], *reversed(lines(r / ROWS)[1:])])),
-        r"results/tiny/fedavg.csv: rows of the base stand in another order",
+        r"results/tiny/fedavg.csv: rows of the base are in another order",
     ),
     "other curves": (
         lambda r, t: t.edit_curves(curves(r, 2), lambda c: c["history"]["val"].reverse()),
@@ -71,38 +63,38 @@ CHANGED: dict[str, tuple[Callable[[Path, SimpleNamespace], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", CHANGED)
-def test_a_change_of_what_was_there_is_refused(
-    what: str, base: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("change_name", CHANGED)
+def test_a_change_of_the_base_is_refused(
+    change_name: str, base: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["validate", "results", "--base", "base"]) == 0
     assert capsys.readouterr().out == "results: results folder against base: 8 rows, 0 new: valid\n"
-    change, line = CHANGED[what]
+    change, line = CHANGED[change_name]
     change(results, tools)
     assert main(["validate", "results", "--base", "base"]) == 1
-    assert any(line in said for said in capsys.readouterr().out.splitlines())
+    assert any(line in text for text in capsys.readouterr().out.splitlines())
 
 
-def test_taking_in_a_submission_leaves_a_results_folder_that_validates(
+def test_a_results_folder_with_an_added_submission_is_valid(
     submission: Path, base: Path, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["validate", "packed", "--into", "results"]) == 0
     assert "results/submissions/fedprox: 4 self-reported rows added" in capsys.readouterr().out
     assert main(["validate", "results", "--base", "base"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == "results: results folder against base: 8 rows, 0 new: valid"
-    assert any(line.startswith("results/submissions/fedprox: submission") and ": valid" in line for line in said)
+    output = capsys.readouterr().out.splitlines()
+    assert output[0] == "results: results folder against base: 8 rows, 0 new: valid"
+    assert any(line.startswith("results/submissions/fedprox: submission") and ": valid" in line for line in output)
     before = sorted(path.read_bytes() for path in results.rglob("*") if path.is_file())
-    assert main(["validate", "packed", "--into", "results"]) == 0  # once more: nothing is added twice
+    assert main(["validate", "packed", "--into", "results"]) == 0  # a second time adds nothing
     assert "results/submissions/fedprox: 0 self-reported rows added" in capsys.readouterr().out
     assert sorted(path.read_bytes() for path in results.rglob("*") if path.is_file()) == before
 
 
-def test_a_submission_that_is_there_is_only_added_to(
-    submission: Path, results: Path, here: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+def test_an_existing_submission_is_only_appended_to(
+    submission: Path, results: Path, workdir: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["validate", "packed", "--into", "results"]) == 0
-    shutil.copytree(results, here / "base")
+    shutil.copytree(results, workdir / "base")
     path = results / "submissions" / "fedprox" / "tiny" / "fedprox.csv"
     tools.edit(path, 2, notes="x")
     assert main(["validate", "results", "--base", "base"]) == 1
@@ -125,104 +117,105 @@ def test_only_new_rows_can_make_a_pull_request_fail(
 def test_an_old_row_that_is_appended_again_is_a_new_one(
     base: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Otherwise a row that has been superseded could be made to count again, unseen."""
+    """Otherwise a superseded row could count again unnoticed."""
     for folder in (base, results):
         first = lines(folder / ROWS)[1]
         (folder / ROWS).write_bytes((folder / ROWS).read_bytes() + first)
         tools.edit(folder / ROWS, 6, score="", status="failed", error="superseded")
     (results / ROWS).write_bytes((results / ROWS).read_bytes() + first)
     assert main(["validate", "results", "--base", "base", "--maintainer"]) == 0
-    *_, said = capsys.readouterr().out.splitlines()
-    assert said.startswith("results: results folder against base: 10 rows, 1 new (tiny 1): valid")
+    *_, summary = capsys.readouterr().out.splitlines()
+    assert summary.startswith("results: results folder against base: 10 rows, 1 new (tiny 1): valid")
 
 
 def git(folder: Path, *arguments: str) -> str:
-    who = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main"]
-    done = subprocess.run(["git", "-C", str(folder), *who, *arguments], capture_output=True, text=True, check=True)
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main"]
+    done = subprocess.run(["git", "-C", str(folder), *identity, *arguments], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
-def commit(here: Path, place: str) -> None:
+def commit(workdir: Path, place: str) -> None:
     """A repository with this folder."""
-    git(here, "init", "-q")
-    git(here, "add", place)
-    git(here, "commit", "-qm", "before")
+    git(workdir, "init", "-q")
+    git(workdir, "add", place)
+    git(workdir, "commit", "-qm", "before")
 
 
 def test_the_base_may_be_a_commit(
-    here: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    workdir: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    commit(here, "results")
+    commit(workdir, "results")
     assert main(["validate", "results", "--base", "HEAD"]) == 0
     assert "against HEAD: 8 rows, 0 new: valid" in capsys.readouterr().out
     tools.edit(results / ROWS, 3, score="0.99")
-    git(here, "commit", "-qam", "after")
+    git(workdir, "commit", "-qam", "after")
     assert main(["validate", "results", "--base", "HEAD~1"]) == 1
     assert "(line 3 of the base) was changed" in capsys.readouterr().out
-    assert main(["validate", "results", "--base", "HEAD"]) == 1  # the curves still say otherwise
+    assert main(["validate", "results", "--base", "HEAD"]) == 1  # the curves differ
     assert "was changed" not in capsys.readouterr().out
     assert main(["validate", "results", "--base", "nowhere"]) == 2
     assert main(["validate", "results", "--base=--output=x"]) == 2
     assert capsys.readouterr().err.count("is no folder, and no commit of a git repository around 'results'") == 2
-    assert not (here / "x").exists()
+    assert not (workdir / "x").exists()
 
 
-def test_what_a_commit_has_as_results_is_no_submission(
-    here: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+def test_a_metadata_file_does_not_make_results_a_submission(
+    workdir: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file at its root would keep all else from being compared with the base."""
+    """Such a file at the root must not switch off the comparison with the base."""
     shutil.copytree(results / "tiny", results / "tuning" / "tiny")
-    commit(here, "results")
+    commit(workdir, "results")
     for folder in (results, results / "tuning"):
         (folder / "submission.yaml").write_text(yaml.safe_dump(tools.meta))
     (results / "tiny" / "fedavg.csv").unlink()
     (results / "tuning" / "tiny" / "fedavg.csv").unlink()
     assert main(["validate", "results", "--base", "HEAD"]) == 1
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     for place in ("results/", "results/tuning/"):
-        assert f"{place}submission.yaml: unknown file" in told, told
-        assert re.search(rf"^{place}tiny/fedavg.csv: the row of .* was removed", told, flags=re.M)
+        assert f"{place}submission.yaml: unknown file" in output, output
+        assert re.search(rf"^{place}tiny/fedavg.csv: the row of .* was removed", output, flags=re.M)
 
 
-def test_trials_that_are_gone_are_told_of_a_commit_too(
-    here: Path, results: Path, capsys: pytest.CaptureFixture[str]
+def test_removed_trials_are_an_error_also_against_a_commit(
+    workdir: Path, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(results / "tiny", results / "tuning" / "tiny")
-    commit(here, "results")
+    commit(workdir, "results")
     shutil.rmtree(results / "tuning")
     assert main(["validate", "results", "--base", "HEAD"]) == 1
     assert "results/tuning: removed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("place", ["results", "above/results"])
-def test_a_link_has_no_base(here: Path, results: Path, place: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """What git knows of it is the link: compared with nothing, all would be new."""
-    (here / "above").mkdir()
-    shutil.move(results, here / place)
-    commit(here, place)
-    moved = here / place.split("/")[0]
-    moved.rename(here / "other")
+def test_a_link_has_no_base(workdir: Path, results: Path, place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Git knows the link only: compared with nothing, all rows would be new."""
+    (workdir / "above").mkdir()
+    shutil.move(results, workdir / place)
+    commit(workdir, place)
+    moved = workdir / place.split("/")[0]
+    moved.rename(workdir / "other")
     moved.symlink_to("other")
     assert main(["validate", place, "--base", "HEAD"]) == 2
-    assert f"{str(moved)!r} is a link, of which --base 'HEAD' has nothing" in capsys.readouterr().err
+    assert f"{str(moved)!r} is a link; --base 'HEAD' does not have its files" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["verified.csv"])
 @pytest.mark.parametrize(
     "content", [b"\xff\xfe,bad\n", b"a," + b"x" * 200_000 + b"\n"], ids=["no text", "a long field"]
 )
 def test_a_damaged_table_is_one_line(
-    here: Path, results: Path, name: str, content: bytes, capsys: pytest.CaptureFixture[str]
+    workdir: Path, results: Path, content: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(results, here / "base")
-    (results / name).write_bytes(content)
+    shutil.copytree(results, workdir / "base")
+    (results / "verified.csv").write_bytes(content)
     for command in (["validate", "results", "--base", "base"], ["compare", "fedavg", "local", "--results", "results"]):
         assert main(command) in (1, 2)
-    assert f"results/{name}: cannot be read" in "".join(capsys.readouterr())
+    assert "results/verified.csv: cannot be read" in "".join(capsys.readouterr())
 
 
-def test_a_folder_that_was_not_there_is_all_new(here: Path, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    git(here, "init", "-q")
-    git(here, "commit", "-qm", "empty", "--allow-empty")
+def test_a_folder_that_the_base_lacks_is_all_new(
+    workdir: Path, results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    git(workdir, "init", "-q")
+    git(workdir, "commit", "-qm", "empty", "--allow-empty")
     assert main(["validate", "results", "--base", "HEAD", "--maintainer"]) == 0
     assert "against HEAD: 8 rows, 8 new (tiny 8): valid" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Curves in columns: nothing is lost on the way into them, and they are judged as those in files of their own."""
+"""Curves in columns: packing loses nothing, and validation treats them like separate files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fglbench.benchmark.store import Store, curves, packing
 from fglbench.benchmark.store.curves import CurveTable
 
 
-def said(capsys: pytest.CaptureFixture[str], *args: str) -> list[str]:
+def validate_lines(capsys: pytest.CaptureFixture[str], *args: str) -> list[str]:
     capsys.readouterr()
     main(["validate", *args])
     *problems, _ = capsys.readouterr().out.splitlines()
@@ -42,111 +42,101 @@ def first(part: str, name: str, value: float) -> Callable[[dict[str, Any]], obje
 
 
 WRONG: dict[str, tuple[Any, str]] = {
-    "endless bytes": (first("history", "val", float("inf")), "something else than lists of num"),
-    "another score": (first("history", "score", 1.5), "score or val leaves [0, 1]"),
-    "a curve too short": (lambda run: run["history"]["val"].pop(), "has not one value of"),
+    "endless bytes": (first("history", "val", float("inf")), "other than lists of num"),
+    "another score": (first("history", "score", 1.5), "score or val is outside [0, 1]"),
+    "a curve too short": (lambda run: run["history"]["val"].pop(), "does not have one value of"),
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
-def test_columns_that_were_changed_are_told(
-    what: str, here: Path, results: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("change_name", WRONG)
+def test_changed_columns_are_errors(
+    change_name: str, workdir: Path, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["pack", "--results", "results"])
-    change, line = WRONG[what]
+    change, line = WRONG[change_name]
     altered(results / "tiny" / "curves" / "local.parquet", change)
-    assert any(line in each and not each.startswith("warning") for each in said(capsys, "results"))
+    assert any(line in each and not each.startswith("warning") for each in validate_lines(capsys, "results"))
 
 
-def test_links_are_told_and_not_followed(here: Path, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_links_are_errors_and_not_followed(workdir: Path, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["pack", "--results", "results"])
     key, suite = keys(results)[0], results / "tiny"
     (suite / "curves" / "zero.parquet").symlink_to("/dev/zero")
     (suite / "history" / f"{key}.json.gz").symlink_to("/dev/zero")
-    found = said(capsys, "results")
-    assert sum("a link or device, not a file" in line for line in found) == 2 == len(found)
+    lines = validate_lines(capsys, "results")
+    assert sum("a link or device, not a file" in line for line in lines) == 2 == len(lines)
 
 
 @pytest.mark.parametrize("name", ["local@1", "local@02", "local@", "local@2@3", "@2"])
 def test_parts_are_numbered_from_two(results: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     packing.pack(Store(results), "tiny")
     (results / "tiny" / "curves" / "local.parquet").rename(results / "tiny" / "curves" / f"{name}.parquet")
-    assert any(f"{name}.parquet: unknown file" in line for line in said(capsys, str(results)))
+    assert any(f"{name}.parquet: unknown file" in line for line in validate_lines(capsys, str(results)))
 
 
 @pytest.mark.parametrize("name", ["x" * 70_000, "\ud800", "a b"])
-def test_a_name_that_no_column_has_keeps_its_run_loose(results: Path, tools: SimpleNamespace, name: str) -> None:
+def test_a_run_with_an_invalid_column_name_stays_unpacked(results: Path, tools: SimpleNamespace, name: str) -> None:
     path = sorted((results / "tiny" / "history").iterdir())[0]
     tools.edit_curves(path, lambda curves: curves["history"].update({name: [1.0, 2.0]}))
     packing.pack(Store(results), "tiny")
     assert [file.name for file in (results / "tiny" / "history").iterdir()] == [path.name]
 
 
-def test_a_submission_of_packed_rows_is_that_of_loose_ones(
-    here: Path, submission: Path, mine: Path, tools: SimpleNamespace
+def test_submissions_of_packed_and_loose_rows_are_equal(
+    workdir: Path, submission: Path, mine: Path, tools: SimpleNamespace
 ) -> None:
     main(["pack", "--results", "mine"])
     assert not list((mine / "tiny" / "history").iterdir())
     assert main(["submit", "fedprox", "--results", "mine", "--out", "again", *tools.options]) == 0
-    one, other = ({p.relative_to(f): p.read_bytes() for p in f.rglob("*.gz")} for f in (submission, here / "again"))
+    one, other = ({p.relative_to(f): p.read_bytes() for p in f.rglob("*.gz")} for f in (submission, workdir / "again"))
     assert one == other and len(one) == 4
 
 
-def test_a_submission_brings_no_columns(here: Path, submission: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_submission_brings_no_columns(workdir: Path, submission: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (submission / "tiny" / "curves").mkdir()
     (submission / "tiny" / "curves" / "fedprox.parquet").write_bytes(b"")
-    assert any("fedprox.parquet: unknown file" in line for line in said(capsys, "packed"))
+    assert any("fedprox.parquet: unknown file" in line for line in validate_lines(capsys, "packed"))
 
 
 class TestAgainstABase:
     """The base is loose or packed; the change is packed."""
 
-    @pytest.fixture
-    def base(self, here: Path, results: Path) -> Path:
-        import shutil
-
-        return Path(shutil.copytree(results, here / "base"))
-
-    def test_the_maintainers_may_pack_and_nobody_else(
-        self, base: Path, results: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_only_maintainers_may_pack(self, base: Path, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
         main(["pack", "--results", "results"])
-        assert not errors(said(capsys, "results", "--base", "base", "--maintainer"))
-        found = errors(said(capsys, "results", "--base", "base"))
+        assert not errors(validate_lines(capsys, "results", "--base", "base", "--maintainer"))
+        lines = errors(validate_lines(capsys, "results", "--base", "base"))
         columns = {f"results/tiny/curves/{m}.parquet" for m in ("fedavg", "local")}
-        assert columns <= {line.split(": ")[0] for line in found}
+        assert columns <= {line.split(": ")[0] for line in lines}
 
     @pytest.mark.parametrize("packed", [False, True])
-    def test_another_figure_is_seen(
+    def test_a_changed_figure_is_an_error(
         self, packed: bool, base: Path, results: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         if packed:
             main(["pack", "--results", "base"])
         main(["pack", "--results", "results"])
-        assert not errors(said(capsys, "results", "--base", "base", "--maintainer"))
+        assert not errors(validate_lines(capsys, "results", "--base", "base", "--maintainer"))
         altered(results / "tiny" / "curves" / "local.parquet", first("history", "val", 0.125))
-        found = said(capsys, "results", "--base", "base", "--maintainer")
-        assert any("were changed, but it has no new row" in line and "local.parquet" in line for line in errors(found))
+        lines = validate_lines(capsys, "results", "--base", "base", "--maintainer")
+        assert any("were changed, but it has no new row" in line and "local.parquet" in line for line in errors(lines))
 
-    def test_a_run_that_was_taken_out_is_seen(
-        self, base: Path, results: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_a_removed_run_is_an_error(self, base: Path, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
         for folder in ("base", "results"):
             main(["pack", "--results", folder])
         store, path = Store(results), results / "tiny" / "curves" / "local.parquet"
-        gone, *rest = curves.parse(path.read_bytes()).keys
+        removed, *rest = curves.parse(path.read_bytes()).keys
         kept = {key: store.history("tiny", key) or {} for key in rest}
         path.write_bytes(curves.packed(CurveTable.of(kept)))
-        found = said(capsys, "results", "--base", "base", "--maintainer")
-        assert any(f"the curves of {gone} were removed" in line for line in errors(found))
+        lines = validate_lines(capsys, "results", "--base", "base", "--maintainer")
+        assert any(f"the curves of {removed} were removed" in line for line in errors(lines))
 
-    def test_a_file_beside_columns_of_the_base_needs_a_new_row(
+    def test_a_file_next_to_columns_of_the_base_needs_a_new_row(
         self, base: Path, results: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        """Even one that says the same: a text may hold more than what is read of it."""
+        """Also one with equal content: the file may hold more than the fields that are read."""
         for folder in ("base", "results"):
             main(["pack", "--results", folder])
         key = keys(results)[0]
         Store(results).write_history("tiny", key, Store(results).history("tiny", key) or {})
-        found = said(capsys, "results", "--base", "base")
-        assert any(f"{key}.json.gz: new" in line for line in errors(found))
+        lines = validate_lines(capsys, "results", "--base", "base")
+        assert any(f"{key}.json.gz: new" in line for line in errors(lines))

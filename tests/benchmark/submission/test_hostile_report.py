@@ -1,4 +1,4 @@
-"""A hostile submission from end to end: what validation lets pass is text, and the report shows it as text."""
+"""A hostile submission from validation to the report: accepted text is shown as text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PAPER = re.compile(r"https://(arxiv\.org/abs|doi\.org)/")
 
 
 class Page(HTMLParser):
-    """What acts in a page: its tags, links and event attributes, and the text between."""
+    """The active parts of a page: tags, links and event attributes, and the text between."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Page(HTMLParser):
 
 @pytest.fixture
 def hostile(submission: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> Path:
-    """The results folder after a submission with markup wherever a row, a machine or the metadata have free text."""
+    """The results folder after a submission with markup in every free text of rows, environment and metadata."""
     (old,) = (submission / "environments").iterdir()
     about = json.loads(old.read_text())
     about |= {"cpu": EVIL[:200], "system": "<b>Linux</b>", "packages": {**about["packages"], "<i>torch": "`2`"}}
@@ -80,10 +80,10 @@ def hostile(submission: Path, results: Path, tools: SimpleNamespace, capsys: pyt
     return results
 
 
-def test_text_of_a_submission_never_acts_in_markdown(hostile: Path, here: Path) -> None:
-    (here / "README.md").write_text("<!-- leaderboard:begin -->\n<!-- leaderboard:end -->\n")
+def test_text_of_a_submission_never_acts_in_markdown(hostile: Path, workdir: Path) -> None:
+    (workdir / "README.md").write_text("<!-- leaderboard:begin -->\n<!-- leaderboard:end -->\n")
     assert main(["report", "--results", "results", "--no-figures"]) == 0
-    texts = [path.read_text() for path in [here / "README.md", *hostile.rglob("*.md")]]
+    texts = [path.read_text() for path in [workdir / "README.md", *hostile.rglob("*.md")]]
     assert any("alert" in text for text in texts)  # it is shown
     for text in texts:
         for acting in "<script <img <b> <i> <u> [a]( **b** `c` http://evil www.evil @me".split():  # noqa: SIM905
@@ -92,22 +92,22 @@ def test_text_of_a_submission_never_acts_in_markdown(hostile: Path, here: Path) 
         assert not re.search(r'(^|,)"?[=+@]', path.read_text(), re.MULTILINE)
 
 
-def test_text_of_a_submission_never_acts_in_the_pages(hostile: Path, here: Path) -> None:
-    made = build.make(hostile, None, figures=False)
-    build.write(made)
-    build.write_site(made, here / "site")
+def test_text_of_a_submission_never_acts_in_the_pages(hostile: Path, workdir: Path) -> None:
+    report = build.make(hostile, None, figures=False)
+    build.write(report)
+    build.write_site(report, workdir / "site")
     known = {link for each in catalogue()["display"].values() for link in (each["paper_url"], each["code_url"])}
     known |= {each["facts"]["home"] for each in catalogue()["dataset"].values() if "home" in each["facts"]}
-    pages = {path.name: path.read_text() for path in (here / "site").glob("*.html")}
+    pages = {path.name: path.read_text() for path in (workdir / "site").glob("*.html")}
     assert any("alert" in text for text in pages.values())  # it is shown
     for name, text in pages.items():
         clean = Page()
         clean.feed(text)
         assert all(link in known or PLACE.fullmatch(link) or PAPER.match(link) for link in clean.acting), name
-        assert clean.scripts == 2  # the data, which is no program, and the page's own
+        assert clean.scripts == 2  # the data and the script of the page
         assert "Content-Security-Policy" in text
 
 
-def test_parameters_that_are_nested_forever_are_text() -> None:
+def test_deeply_nested_parameters_are_text() -> None:
     assert parse("[" * 100_000) is None
     assert parse('{"a":' * 100_000) is None

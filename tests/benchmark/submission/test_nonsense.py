@@ -1,4 +1,4 @@
-"""Nonsense from everywhere: for any command line and file the answer is short, and nothing stored is lost."""
+"""Invalid command lines and files: the answer is short, and no stored file is changed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NAMES = st.one_of(
     st.sampled_from(WORDS), st.text(max_size=20).map(lambda text: text.replace("/", "").replace("..", ""))
 )
 RUN = "-s -m -d -p -k --split -b --seeds --set -j --threads --timeout --memory-limit".split()  # noqa: SIM905
-COMMANDS: list[tuple[list[str], int, list[str]]] = [  # what it begins with, how many arguments, and options
+COMMANDS: list[tuple[list[str], int, list[str]]] = [  # first words, number of arguments, options
     (["run", "--dry-run"], 0, [*RUN, "--data", "--rerun", "--results", "--submitter"]),
     (["run", "-s", "tiny", "--dry-run"], 0, [*RUN[1:], "--rerun", "--results"]),
     (["reproduce", "--dry-run"], 1, ["--only", "-k", "--split", "--seeds", "--results"]),
@@ -69,7 +69,7 @@ QUICK = settings(
 def command_lines(draw: st.DrawFn) -> list[str]:
     begin, count, options = draw(st.sampled_from(COMMANDS))
     given_ = [draw(NAMES) for _ in range(count)]
-    if begin in (["check"], ["data", "fetch"], ["data", "info"]):  # nothing real: they would do it
+    if begin in (["check"], ["data", "fetch"], ["data", "info"]):  # no real names: the command would run
         given_ = [f"no {word}" for word in given_]
     for option in draw(st.lists(st.sampled_from(options), max_size=3)) if options else []:
         given_ += [option, draw(NAMES)]
@@ -91,37 +91,34 @@ def place(ran: SimpleNamespace) -> Iterator[Path]:
 
 
 def stored(folder: Path) -> dict[str, bytes]:
-    """What runs have stored, not what a report makes of it."""
+    """The files that runs have stored, without those of a report."""
     kept = [path for path in folder.rglob("*") if path.is_file() and ".locks" not in path.parts]
     return {str(path): path.read_bytes() for path in kept if path.suffix in (".csv", ".gz", ".json")}
 
 
-HUGE, DEEP = 10**4000, ("1" * 4001, "[" * 9999)  # what a JSON writer does not write, and its replacements
-
-
-def answer(arguments: list[str]) -> tuple[int, str]:
-    """The exit code and what is said; an exception that gets out fails the test."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+def output_of(arguments: list[str]) -> tuple[int, str]:
+    """The exit code and the output; an exception fails the test."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         code = main(arguments)
     assert code in (0, 1, 2), (arguments, code)
-    assert "Traceback" not in said.getvalue()
+    assert "Traceback" not in output.getvalue()
     if code == 2:
-        complaints = [line for line in said.getvalue().splitlines() if not line.startswith("fglbench: warning")]
+        complaints = [line for line in output.getvalue().splitlines() if not line.startswith("fglbench: warning")]
         assert len(complaints) >= 1 and len(complaints[-1]) < 3100, arguments
-    return code, said.getvalue()
+    return code, output.getvalue()
 
 
 @QUICK
 @given(arguments=command_lines())
-def test_whatever_is_typed(place: Path, arguments: list[str]) -> None:
+def test_any_command_line(place: Path, arguments: list[str]) -> None:
     before = stored(place / "results")
-    answer(arguments)
+    output_of(arguments)
     assert stored(place / "results") == before
 
 
 def replaced(tree: Any, path: list[int], value: Any) -> Any:
-    """The tree with another value at a place, which the numbers choose level by level."""
+    """The tree with another value at a place that the numbers choose level by level."""
     if not path or not isinstance(tree, dict | list) or not tree:
         return value
     keys = list(tree) if isinstance(tree, dict) else list(range(len(tree)))
@@ -135,19 +132,17 @@ PLACES = st.lists(st.integers(0, 9), max_size=5)
 
 @QUICK
 @given(where=PLACES, value=TREES, raw=st.none() | NAMES)
-def test_whatever_stands_in_a_suite_file(
-    place: Path, suites: Path, where: list[int], value: Any, raw: str | None
-) -> None:
+def test_any_suite_file(place: Path, suites: Path, where: list[int], value: Any, raw: str | None) -> None:
     tree = replaced(yaml.safe_load((suites / "tiny.yaml").read_text()), where, value)
     text = yaml.safe_dump(tree) if raw is None else (suites / "tiny.yaml").read_text() + raw
     (place / "mine.yaml").write_text(text, errors="surrogatepass")
-    answer(["run", "-s", "mine.yaml", "--dry-run", "--seeds", "1"])
-    answer(["status", "-s", "mine.yaml"])
+    output_of(["run", "-s", "mine.yaml", "--dry-run", "--seeds", "1"])
+    output_of(["status", "-s", "mine.yaml"])
 
 
 @settings(QUICK, max_examples=5)
 @given(changes=st.dictionaries(st.integers(0, 50), NAMES, min_size=1, max_size=3), line=st.binary(max_size=40))
-def test_whatever_stands_in_a_file_of_rows(place: Path, changes: dict[int, str], line: bytes) -> None:
+def test_any_file_of_rows(place: Path, changes: dict[int, str], line: bytes) -> None:
     path = place / "results" / "tiny" / "fedavg.csv"
     content = path.read_bytes()
     rows = list(csv.reader(io.StringIO(content.decode())))
@@ -159,9 +154,9 @@ def test_whatever_stands_in_a_file_of_rows(place: Path, changes: dict[int, str],
         path.write_bytes(text.getvalue().encode(errors="surrogatepass") + line)
         before = stored(place / "results")
         for arguments in (["validate", "results"], ["status", "-s", "tiny"], ["compare", "fedavg", "local"]):
-            answer(arguments)
-        answer(["report", "--check", "--no-figures"])
-        answer(["submit", "fedavg", "--paper", "none", "--base", "folder"])
+            output_of(arguments)
+        output_of(["report", "--check", "--no-figures"])
+        output_of(["submit", "fedavg", "--paper", "none", "--base", "folder"])
         assert stored(place / "results") == before
     finally:
         path.write_bytes(content)
@@ -171,16 +166,14 @@ def test_whatever_stands_in_a_file_of_rows(place: Path, changes: dict[int, str],
 @given(
     value=TREES, field=st.sampled_from(["method", "paper", "code", "contact", "notes", "more"]), raw=st.none() | NAMES
 )
-def test_whatever_stands_in_metadata(
-    place: Path, tools: SimpleNamespace, value: Any, field: str, raw: str | None
-) -> None:
+def test_any_metadata(place: Path, tools: SimpleNamespace, value: Any, field: str, raw: str | None) -> None:
     fields = {**tools.meta, "method": "fedavg", field: value}
     text = yaml.safe_dump(fields) if raw is None else yaml.safe_dump(tools.meta) + raw
     (place / "about.yaml").write_text(text, errors="surrogatepass")
     shutil.rmtree(place / "fedavg-submission", ignore_errors=True)
-    answer(["submit", "fedavg", "--meta", "about.yaml"])
+    output_of(["submit", "fedavg", "--meta", "about.yaml"])
     (place / "folder" / "submission.yaml").write_text(text, errors="surrogatepass")
-    answer(["validate", "folder"])
+    output_of(["validate", "folder"])
 
 
 @settings(QUICK, max_examples=5)
@@ -189,22 +182,22 @@ def test_whatever_stands_in_metadata(
     value=TREES | st.sampled_from([10**4000, float("nan"), float("inf"), -1, {}, []]),
     raw=st.binary(max_size=9),
 )
-def test_whatever_stands_in_side_files(place: Path, where: list[int], value: Any, raw: bytes) -> None:
+def test_any_side_files(place: Path, where: list[int], value: Any, raw: bytes) -> None:
     curves = min((place / "results" / "tiny" / "history").iterdir())
     environment = min((place / "results" / "environments").iterdir())
     kept = {path: path.read_bytes() for path in (curves, environment)}
     try:
-        told = (
+        text = (
             json.dumps(replaced(json.loads(gzip.decompress(kept[curves])), where, value))
             if value != 10**4000
             else "1" * 4001
         )
-        curves.write_bytes(gzip.compress(told.encode(errors="surrogatepass")) + raw)
+        curves.write_bytes(gzip.compress(text.encode(errors="surrogatepass")) + raw)
         environment.write_text(
             json.dumps(replaced(json.loads(kept[environment]), where, value)) if value != 10**4000 else "[" * 9999
         )
-        answer(["validate", "results"])
-        answer(["report", "--check", "--no-figures"])
+        output_of(["validate", "results"])
+        output_of(["report", "--check", "--no-figures"])
     finally:
         for path, content in kept.items():
             path.write_bytes(content)

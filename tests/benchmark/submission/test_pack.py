@@ -1,4 +1,4 @@
-"""Packing: what a submission holds, what is refused, which code its rows name, and tuned settings that it brings."""
+"""Packing: files of a submission, refusals, the code that rows name, and tuned settings of a submission."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
 
 
-def test_a_submission_holds_the_rows_and_what_belongs_to_them(submission: Path, mine: Path) -> None:
+def test_a_submission_has_the_rows_and_their_side_files(submission: Path, mine: Path) -> None:
     theirs = Store(mine).rows("tiny")
     assert Store(submission).rows("tiny") == theirs
     for row in theirs:
@@ -37,17 +37,17 @@ def test_a_submission_holds_the_rows_and_what_belongs_to_them(submission: Path, 
     assert submit.metadata(submit.read_fields(submission / "submission.yaml")).contact == "someone@example.org"
 
 
-def test_only_the_last_row_of_a_cell_is_packed(here: Path, mine: Path, tools: SimpleNamespace) -> None:
+def test_only_the_last_row_of_a_cell_is_packed(workdir: Path, mine: Path, tools: SimpleNamespace) -> None:
     path = mine / "tiny/fedprox.csv"
     last = path.read_bytes().splitlines(keepends=True)[-1]
     tools.edit(path, 5, status="failed", score="", error="crashed")
     path.write_bytes(path.read_bytes() + last)
     assert main(["submit", "fedprox", "--results", "mine", "--out", "packed", *tools.options]) == 0
-    assert [row.status for row in Store(here / "packed").rows("tiny")] == ["ok"] * 4
+    assert [row.status for row in Store(workdir / "packed").rows("tiny")] == ["ok"] * 4
 
 
-def test_metadata_come_from_options_or_a_file_and_none_is_left_out(
-    here: Path, mine: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+def test_metadata_come_from_options_or_a_file_and_must_be_complete(
+    workdir: Path, mine: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["submit", "fedprox", "--results", "mine"]
     assert main([*command, "--paper", "unpublished", "--licence", "MIT"]) == 2
@@ -55,37 +55,37 @@ def test_metadata_come_from_options_or_a_file_and_none_is_left_out(
         "fglbench: the metadata lack code, hardware, contact; "
         "give --code TEXT --hardware TEXT --contact TEXT, or --meta FILE with these keys\n"
     )
-    (here / "meta.json").write_text(json.dumps({**tools.meta, "licence": "GPL-3.0-only"}))
+    (workdir / "meta.json").write_text(json.dumps({**tools.meta, "licence": "GPL-3.0-only"}))
     assert main([*command, "--meta", "meta.json", "--licence", "MIT", "--out", "one"]) == 0
-    about = submit.metadata(submit.read_fields(here / "one/submission.yaml"))
+    about = submit.metadata(submit.read_fields(workdir / "one/submission.yaml"))
     assert (about.licence, about.code, about.method) == ("MIT", tools.meta["code"], "fedprox")
-    (here / "meta.yaml").write_text("licens: MIT\n")
-    for wrong, said in (
+    (workdir / "meta.yaml").write_text("licens: MIT\n")
+    for wrong, message in (
         (["--meta", "meta.yaml"], "unknown field of the metadata 'licens'; did you mean 'licence'?"),
         (["--meta", "absent.yaml"], "cannot read the metadata 'absent.yaml'"),
         (["--meta", "meta.json", "--code", "ftp://x"], "metadata: code: must be an https:// or http:// address"),
     ):
         capsys.readouterr()
         assert main([*command, *wrong, "--out", "two"]) == 2
-        assert capsys.readouterr().err.startswith(f"fglbench: {said}")
-    assert not (here / "two").exists()
+        assert capsys.readouterr().err.startswith(f"fglbench: {message}")
+    assert not (workdir / "two").exists()
 
 
-def test_what_would_not_validate_is_not_written(
-    here: Path, mine: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+def test_an_invalid_submission_is_not_written(
+    workdir: Path, mine: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tools.edit(mine / "tiny/fedprox.csv", 2, git_dirty="True")
     assert main(["submit", "fedprox", "--results", "mine", "--out", "packed", *tools.options]) == 1
-    said = capsys.readouterr().out
-    assert "packed/tiny/fedprox.csv:2: made from a checkout with uncommitted changes" in said
-    assert said.endswith("nothing was written\n")
-    assert sorted(path.name for path in here.iterdir()) == ["mine"]
+    output = capsys.readouterr().out
+    assert "packed/tiny/fedprox.csv:2: made from a checkout with uncommitted changes" in output
+    assert output.endswith("nothing was written\n")
+    assert sorted(path.name for path in workdir.iterdir()) == ["mine"]
 
 
 def test_mistakes_are_one_line(
-    submission: Path, here: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    submission: Path, workdir: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for arguments, said in (
+    for arguments, message in (
         (["fedporx", "--results", "mine"], "unknown method with rows under 'mine': 'fedporx'; did you mean 'fedprox'?"),
         (["fedprox", "--results", "absent"], "no results folder at 'absent'"),
         (
@@ -98,11 +98,11 @@ def test_mistakes_are_one_line(
         ),
     ):
         assert main(["submit", *arguments, *tools.options]) == 2
-        assert capsys.readouterr().err.startswith(f"fglbench: {said}")
+        assert capsys.readouterr().err.startswith(f"fglbench: {message}")
 
 
 def test_a_zip_file_is_no_submission(
-    submission: Path, here: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    submission: Path, workdir: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["submit", "fedprox", "--results", "mine", "--out", "packed.zip", *tools.options]) == 2
     assert "a submission is a folder of a pull request, not a zip file" in capsys.readouterr().err
@@ -111,7 +111,7 @@ def test_a_zip_file_is_no_submission(
     assert capsys.readouterr().err == "fglbench: no folder at 'theirs.zip'; give a results folder or a submission\n"
 
 
-def test_limits_hold_for_what_a_board_needs() -> None:
+def test_limits_are_large_enough_for_a_board() -> None:
     """Fifty datasets, ten seeds and rows of the largest size fit many times."""
     widest = sum(rule.longest for rule in RULES.values())
     assert 50 * 10 * widest < listing.TOTAL_BYTES
@@ -119,10 +119,6 @@ def test_limits_hold_for_what_a_board_needs() -> None:
 
 
 ROWS = Path("tiny/fedprox.csv")
-
-
-def said(capsys: pytest.CaptureFixture[str]) -> str:
-    return capsys.readouterr().out
 
 
 def test_a_row_names_the_code_that_made_it(
@@ -134,7 +130,7 @@ def test_a_row_names_the_code_that_made_it(
     for values in ({**installed, "code": ""}, {"git_sha": "0" * 40, "git_dirty": "False", "code": ""}):
         tools.edit(submission / ROWS, None, **values)
         assert main(["validate", "packed"]) == 1
-        assert "neither a commit nor the code of an installed package is named" in said(capsys)
+        assert "neither a commit nor the code of an installed package is named" in capsys.readouterr().out
 
 
 PLUGIN = """
@@ -185,23 +181,23 @@ def chosen() -> Tuned:
 
 
 @pytest.fixture
-def packed(here: Path, chosen: Tuned, tools: SimpleNamespace) -> Callable[..., tuple[int, Path]]:
+def packed(workdir: Path, chosen: Tuned, tools: SimpleNamespace) -> Callable[..., tuple[int, Path]]:
     """Runs a method at tuned settings and submits its rows; the exit code and the folder."""
 
     def make(method: str) -> tuple[int, Path]:
         values = {**VALUES, "method": VALUES["method"] if method == "fedprox" else {}}
         table = {method: {"csbm": Tuned.model_validate({**chosen.model_dump(), **values})}}
-        write_tuned(here / "own" / f"{method}.tuned.yaml", table)
-        store, (digest, about) = Store(here / "own"), environment(1)
+        write_tuned(workdir / "own" / f"{method}.tuned.yaml", table)
+        store, (digest, about) = Store(workdir / "own"), environment(1)
         store.write_environment(digest, about)
         stamp = {"environment": digest, "git_sha": "a" * 40, "git_dirty": False, "submitter": "someone"}
         cells, _ = parted(Request(suites=("tiny",), methods=(method,)))
         federations = FederationCache()
-        for cell in at_settings([cell for _, cell in cells], read_tuned(here / "own" / f"{method}.tuned.yaml")):
+        for cell in at_settings([cell for _, cell in cells], read_tuned(workdir / "own" / f"{method}.tuned.yaml")):
             store.append(execute(cell, "tiny", store, federations, stamp))
-        return main(["submit", method, "--results", "own", "--out", "out", *tools.options]), here / "out"
+        return main(["submit", method, "--results", "own", "--out", "out", *tools.options]), workdir / "out"
 
-    (here / "own").mkdir()
+    (workdir / "own").mkdir()
     return make
 
 
@@ -209,18 +205,18 @@ def problems(folder: Path) -> list[str]:
     return [error.what for error in validate(folder, "out", submission=True).findings.errors]
 
 
-def test_rows_at_its_own_tuned_settings_are_experiments_of_the_suite(packed: Any, results: Path, here: Path) -> None:
+def test_rows_at_its_own_tuned_settings_are_experiments_of_the_suite(packed: Any, results: Path, workdir: Path) -> None:
     code, out = packed("fedprox")
     assert code == 0 and problems(out) == []
     assert main(["validate", "out", "--into", "results"]) == 0
-    kept = here / "results" / "submissions" / "fedprox" / "tuned.yaml"
+    kept = workdir / "results" / "submissions" / "fedprox" / "tuned.yaml"
     assert kept.read_bytes() == (out / "tuned.yaml").read_bytes()
     assert main(["validate", "results"]) == 0
     (out / "tuned.yaml").unlink()
     assert any("not an experiment of suite 'tiny'" in what for what in problems(out))
 
 
-def test_it_is_adopted_once_the_suite_has_the_settings(
+def test_a_tuned_submission_is_adopted_once_the_suite_has_the_settings(
     packed: Any, results: Path, suites: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     packed("fedprox")
@@ -233,7 +229,7 @@ def test_it_is_adopted_once_the_suite_has_the_settings(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"training": {"lr": 0.03, "rounds": 900}}, "sets rounds; tuning chooses"),
         ({"backbone": {"hidden": 512}}, "sets hidden; tuning chooses"),
@@ -242,12 +238,12 @@ def test_it_is_adopted_once_the_suite_has_the_settings(
     ],
 )
 def test_settings_change_no_protocol_and_know_no_scored_seed(
-    packed: Any, chosen: Tuned, change: dict[str, Any], said: str
+    packed: Any, chosen: Tuned, change: dict[str, Any], message: str
 ) -> None:
     _, out = packed("fedprox")
     values = chosen.model_construct(**{**chosen.model_dump(), **change})
     write_tuned(out / "tuned.yaml", {"fedprox": {"csbm": values}})
-    assert any(said in what for what in problems(out))
+    assert any(message in what for what in problems(out))
 
 
 def test_a_method_of_the_suite_has_the_suites_settings(packed: Any) -> None:

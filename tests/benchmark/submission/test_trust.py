@@ -1,4 +1,4 @@
-"""Rows from outside never rank, with any content; the maintainers' own run does."""
+"""Submitted rows never rank, with any content; the run of the maintainers does."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ FIGURES = ("score", "val", "macro_f1", "score_weighted", "global_on_local", "glo
 
 
 def better(gain: float) -> Callable[[Path], None]:
-    """All figures of all rows, their curves and their clients' figures raised together, so that all of them agree."""
+    """Raises all figures of all rows, their curves and their per-client figures consistently."""
 
     def forge(folder: Path) -> None:
         for row in (store := Store(folder)).rows("tiny"):
             stored = store.history("tiny", row.key)
             assert stored is not None
             best = (row.best_round or 1) - 1
-            own = {name: value + gain for name in FIGURES if (value := getattr(row, name)) is not None}
+            figures = {name: value + gain for name in FIGURES if (value := getattr(row, name)) is not None}
             for name in ("score", "val"):
                 stored["history"][name] = [0.0] * (row.rounds or 0)
-                stored["history"][name][best] = own[name]
+                stored["history"][name][best] = figures[name]
             for name in stored["per_client"]:
-                stored["per_client"][name] = [own[name]] * row.clients
-            replace(folder, row, **own)
+                stored["per_client"][name] = [figures[name]] * row.clients
+            replace(folder, row, **figures)
             text = json.dumps(stored, separators=(",", ":")).encode()
             store.history_file("tiny", row.key).write_bytes(gzip.compress(text, mtime=0))
 
@@ -48,8 +48,8 @@ def replace(folder: Path, row: Row, **values: Any) -> None:
     path.write_bytes(path.read_bytes().replace(row_file.line(row), row_file.line(row.model_copy(update=values))))
 
 
-def says(**values: Any) -> Callable[[Path], None]:
-    """Columns of all rows changed."""
+def with_columns(**values: Any) -> Callable[[Path], None]:
+    """Changes columns of all rows."""
 
     def forge(folder: Path) -> None:
         for row in Store(folder).rows("tiny"):
@@ -61,11 +61,11 @@ def says(**values: Any) -> Callable[[Path], None]:
 FORGED: dict[str, Callable[[Path], None]] = {
     "as it is": lambda folder: None,
     "+10 points": better(0.1),
-    "in the maintainers' name": says(submitter="fglbench"),
-    "with a mark": says(submitter="\u2713 verified by fglbench"),
-    "bytes of nothing": says(upload_bytes=0, download_bytes=0, upload_bytes_best=0, download_bytes_best=0),
-    "a reference": says(reference=True),
-    "markup": says(notes="<script>alert(1)</script>"),
+    "in the maintainers' name": with_columns(submitter="fglbench"),
+    "with a mark": with_columns(submitter="\u2713 verified by fglbench"),
+    "bytes of nothing": with_columns(upload_bytes=0, download_bytes=0, upload_bytes_best=0, download_bytes_best=0),
+    "a reference": with_columns(reference=True),
+    "markup": with_columns(notes="<script>alert(1)</script>"),
 }
 
 
@@ -74,20 +74,20 @@ def ranking(results: Path) -> Any:
     return [(board.suite, sorted(board.rows["key"] + board.rows["method"])) for board in build.load_boards(results)]
 
 
-@pytest.mark.parametrize("what", FORGED)
+@pytest.mark.parametrize("forgery", FORGED)
 def test_rows_from_outside_never_rank(
-    what: str, submission: Path, results: Path, here: Path, capsys: pytest.CaptureFixture[str]
+    forgery: str, submission: Path, results: Path, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(results, here / "base")
+    shutil.copytree(results, workdir / "base")
     before, seen = ranking(results), Store(results).rows()
-    FORGED[what](submission)
-    taken = main(["validate", "packed", "--into", "results"]) == 0  # careful forgeries are valid: nothing follows
+    FORGED[forgery](submission)
+    taken = main(["validate", "packed", "--into", "results"]) == 0  # careful forgeries are valid
     assert ranking(results) == before and Store(results).rows() == seen
     assert len(self_reported(results)) == (2 if taken else 0)
-    # put into its place by hand, as in a pull request
+    # copied to its place by hand, as in a pull request
     shutil.copytree(submission, results / "submissions" / "fedprox", dirs_exist_ok=True)
     assert ranking(results) == before and Store(results).rows() == seen
-    # put among the rows that rank
+    # copied to the rows that rank
     shutil.copytree(submission / "tiny", results / "tiny", dirs_exist_ok=True)
     capsys.readouterr()
     assert main(["validate", "results", "--base", "base"]) == 1
@@ -95,7 +95,7 @@ def test_rows_from_outside_never_rank(
 
 
 def appended(file: str, **values: Any) -> Callable[[Path, Path], None]:
-    """The first submitted row, at the end of a file of the results."""
+    """Appends the first submitted row to a file of the results."""
 
     def put(results: Path, packed: Path) -> None:
         row = Store(packed).rows("tiny")[0].model_copy(update=values)
@@ -107,7 +107,7 @@ def appended(file: str, **values: Any) -> Callable[[Path, Path], None]:
 
 
 def copied(place: str) -> Callable[[Path, Path], None]:
-    """The submitted rows of the suite, in another folder of the results."""
+    """Copies the submitted rows of the suite to another folder of the results."""
     return lambda results, packed: shutil.copytree(packed / "tiny", results / place, dirs_exist_ok=True) and None
 
 
@@ -117,14 +117,14 @@ def linked(results: Path, packed: Path) -> None:
 
 
 def superseded(results: Path, packed: Path) -> None:
-    """A row of the base once more, with a better score: the later one counts."""
+    """Appends a row of the base with a better score: the later row counts."""
     row = Store(results).rows("tiny")[0]
     path = Store(results).file("tiny", row.method)
     path.write_bytes(path.read_bytes() + row_file.line(row.model_copy(update={"score": 0.99})))
 
 
 def in_two_lines(results: Path, packed: Path) -> None:
-    """A row within a field of a row of the base."""
+    """Hides a row within a field of a row of the base."""
     path, row = results / "tiny" / "fedavg.csv", Store(packed).rows("tiny")[0]
     path.write_bytes(path.read_bytes().rstrip(b"\n") + b'"\n' + row_file.line(row).rstrip(b"\n") + b'"\n')
 
@@ -133,9 +133,9 @@ def verdict(results: Path, packed: Path) -> None:
     shutil.copytree(packed, results / "submissions" / "fedprox")
     row = Store(packed).rows("tiny")[0]
     same = row.model_dump(include={"suite", "key", "method", "method_version", "score"})
-    told = {"verdict": "passed", "ours": row.score, "bar": 0.01, "environment": row.environment, "by": "fglbench"}
+    fields = {"verdict": "passed", "ours": row.score, "bar": 0.01, "environment": row.environment, "by": "fglbench"}
     stamp = {"date": "2026-01-01T00:00:00Z", "git_sha": "a" * 40}
-    verified.add(results, [verified.Verified(**same, **told, **stamp)])
+    verified.add(results, [verified.Verified(**same, **fields, **stamp)])
 
 
 SMUGGLED: dict[str, Callable[[Path, Path], None]] = {
@@ -161,15 +161,17 @@ SMUGGLED: dict[str, Callable[[Path, Path], None]] = {
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("what", SMUGGLED)
-def test_a_pull_request_brings_no_row_into_a_ranking(what: str, submission: Path, results: Path, here: Path) -> None:
-    shutil.copytree(results, here / "base")
-    SMUGGLED[what](results, submission)
+@pytest.mark.parametrize("attempt", SMUGGLED)
+def test_a_pull_request_brings_no_row_into_a_ranking(
+    attempt: str, submission: Path, results: Path, workdir: Path
+) -> None:
+    shutil.copytree(results, workdir / "base")
+    SMUGGLED[attempt](results, submission)
     assert main(["validate", "results", "--base", "base"]) == 1
 
 
 @pytest.mark.parametrize("place", ["submissions/fedavg", "submissions/submissions/x", "tuning", "submissions/x y"])
-def test_where_anyone_may_add_rows_none_ranks(place: str, submission: Path, results: Path) -> None:
+def test_rows_in_folders_of_submissions_never_rank(place: str, submission: Path, results: Path) -> None:
     before = ranking(results)
     shutil.copytree(submission, results / place, dirs_exist_ok=True)
     assert ranking(results) == before
@@ -177,18 +179,18 @@ def test_where_anyone_may_add_rows_none_ranks(place: str, submission: Path, resu
 
 @pytest.mark.usefixtures("in_process")
 def test_the_maintainers_run_ranks_and_the_difference_is_shown(
-    submission: Path, results: Path, here: Path, capsys: pytest.CaptureFixture[str]
+    submission: Path, results: Path, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     better(0.1)(submission)
     assert main(["validate", "packed", "--into", "results"]) == 0
     capsys.readouterr()
     assert main(["adopt", "fedprox", "--dry-run"]) == 0
-    said = capsys.readouterr().out
-    assert "fedprox: 4 runs left of tiny" in said and "core-hours" in said
+    output = capsys.readouterr().out
+    assert "fedprox: 4 runs left of tiny" in output and "core-hours" in output
     assert not (results / "tiny" / "fedprox.csv").exists()
-    assert main(["adopt", "fedprox", "-j", "1"]) in (0, 1)  # 1: a checkout with changes is no matter here
-    said = capsys.readouterr().out
-    assert said.count("reported 0.") == 2 and "(+0.1000, 2 seeds)" in said
+    assert main(["adopt", "fedprox", "-j", "1"]) in (0, 1)  # 1: a checkout with changes
+    output = capsys.readouterr().out
+    assert output.count("reported 0.") == 2 and "(+0.1000, 2 seeds)" in output
     ours = [row for row in Store(results).rows("tiny") if row.method == "fedprox"]
     assert {row.submitter for row in ours} == {"fglbench"} and len(ours) == 4
     assert main(["adopt", "fedprox", "-j", "1"]) == 0  # nothing is run twice
@@ -196,10 +198,10 @@ def test_the_maintainers_run_ranks_and_the_difference_is_shown(
     assert main(["report", "--results", "results", "--no-figures"]) == 0
     page = (results / "LEADERBOARD.md").read_text()
     assert "## Self-reported results" in page and "+10.0" in page
-    made = build.make(results, None, figures=False)
-    build.write_site(made, here / "site")
+    report = build.make(results, None, figures=False)
+    build.write_site(report, workdir / "site")
     shown = (
-        (here / "site" / "index.html")
+        (workdir / "site" / "index.html")
         .read_text()
         .partition('<section id="self-reported"')[2]
         .partition("</section>")[0]
@@ -209,11 +211,11 @@ def test_the_maintainers_run_ranks_and_the_difference_is_shown(
     assert {line[6] for line in cells} == {"+10.0"} and "They have no rank" in shown
 
 
-def test_without_submissions_there_is_no_list(results: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_submissions_there_is_no_list(results: Path, workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--results", "results", "--no-figures"]) == 0
     assert "Self-reported" not in (results / "LEADERBOARD.md").read_text()
-    build.write_site(build.make(results, None, figures=False), here / "site")
-    assert "self-reported" not in (here / "site" / "index.html").read_text()
+    build.write_site(build.make(results, None, figures=False), workdir / "site")
+    assert "self-reported" not in (workdir / "site" / "index.html").read_text()
     assert main(["adopt", "fedprox"]) == 2
     assert "unknown submission of method 'fedprox'" in capsys.readouterr().err
 
@@ -222,7 +224,7 @@ def test_without_submissions_there_is_no_list(results: Path, here: Path, capsys:
     "name", ["tiny/notes.txt", "code.py", "tuning/tiny/x.json", "tuning/tuning/tiny/fedavg.csv", "submissions/x.csv"]
 )
 def test_other_files_in_results_are_refused(
-    name: str, results: Path, here: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    name: str, results: Path, workdir: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = results / name
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A sound submission validates; one that was tampered with is refused, and the line says where and why."""
+"""A valid submission passes; a changed one is refused, and the message gives place and reason."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def write(path: Path, content: bytes | str) -> None:
 
 def test_a_sound_submission_validates(submission: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "packed"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said == ["packed: submission against results: 4 rows (tiny 4): valid"]
+    output = capsys.readouterr().out.splitlines()
+    assert output == ["packed: submission against results: 4 rows (tiny 4): valid"]
 
 
-# What is done to the submission, and a pattern that the only lines about it must have.
+# The change of the submission, and the patterns of all lines of the output.
 TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     "a better score": (
         lambda f, t: t.edit(f / ROWS, 2, score="0.99"),
@@ -99,7 +99,7 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
             t.edit(f / ROWS, None, rekey=True, method="os.system", method_params="{}"),
             (f / ROWS).rename(f / "tiny/os.system.csv"),
         ),
-        [r"os\.system\.csv:[2-5]: method 'os\.system' is not known here", "curves of no row", "are missing",
+        [r"os\.system\.csv:[2-5]: method 'os\.system' is unknown", "curves of no row", "are missing",
          "but there are"],
     ),
     "a suite that is unknown": (
@@ -141,7 +141,7 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     ),
     "control characters": (
         lambda f, t: t.edit(f / ROWS, 2, notes="\x1b[2Jgone\u202e"),
-        [r"fedprox\.csv:2: column 'notes' holds control or invisible characters"],
+        [r"fedprox\.csv:2: column 'notes' has control or invisible characters"],
     ),
     "curves left out": (
         lambda f, t: curves(f).unlink(),
@@ -149,15 +149,15 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     ),
     "curves of another length": (
         lambda f, t: t.edit_curves(curves(f), lambda c: c["history"]["val"].append(1.0)),
-        [r"\.json\.gz: has not one value of .* for each of 8 rounds"],
+        [r"\.json\.gz: does not have one value of .* for each of 8 rounds"],
     ),
     "curves with text in them": (
         lambda f, t: t.edit_curves(curves(f), lambda c: c["history"].update(val=["<b>", 1])),
-        [r"\.json\.gz: holds something else than lists of numbers"],
+        [r"\.json\.gz: has content other than lists of numbers"],
     ),
     "a curve with a number of 4001 digits": (
         lambda f, t: t.edit_curves(curves(f), lambda c: c["history"]["upload_bytes"].__setitem__(0, 10**4000)),
-        [r"\.json\.gz: holds something else than lists of numbers"],
+        [r"\.json\.gz: has content other than lists of numbers"],
     ),
     "seconds that no axis can show": (
         lambda f, t: t.edit(f / ROWS, 2, train_seconds="1e+308", total_seconds="1e+308"),
@@ -170,7 +170,7 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     ),
     "another machine": (
         lambda f, t: write(next((f / "environments").iterdir()), '{\n  "cpu": "faster"\n}\n'),
-        [r"environments/[0-9a-f]{12}\.json: not the environment that its name gives"],
+        [r"environments/[0-9a-f]{12}\.json: its name is not the hash of its content"],
     ),
     "no machine": (
         lambda f, t: next((f / "environments").iterdir()).unlink(),
@@ -228,23 +228,23 @@ def test_data_and_clients_are_the_registered_ones(
     assert "csv:2" not in capsys.readouterr().out
     tools.edit(submission / ROWS, 2, **{what: "0" * 64})
     assert main(["validate", "packed"]) == 1
-    said = what.replace("dataset_fingerprint", "data fingerprint").replace("_", " ")
-    assert f"fedprox.csv:2: {said} {'0' * 16}… of csbm, seed 0; it must be " in capsys.readouterr().out
+    label = what.replace("dataset_fingerprint", "data fingerprint").replace("_", " ")
+    assert f"fedprox.csv:2: {label} {'0' * 16}… of csbm, seed 0; it must be " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("what", TAMPERED)
+@pytest.mark.parametrize("change", TAMPERED)
 def test_a_tampered_submission_is_refused_with_the_reason(
-    what: str, submission: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    change: str, submission: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import re
 
-    tamper, patterns = TAMPERED[what]
+    tamper, patterns = TAMPERED[change]
     tamper(submission, tools)
     assert main(["validate", "packed"]) == 1
     *problems, summary = capsys.readouterr().out.splitlines()
     assert "NOT valid" in summary
     assert re.search(patterns[0], problems[0]) or any(re.search(patterns[0], line) for line in problems)
-    for line in problems:  # nothing is said that the change does not explain
+    for line in problems:  # every line is explained by the change
         assert any(re.search(pattern, line) for pattern in patterns), line
         assert re.match(r"(warning: )?packed(/[^:]+(:\d+)?)?: .*; .+", line), line
     assert not (submission.parent / "ran").exists()
@@ -258,7 +258,7 @@ class Payload:
 
 
 @pytest.mark.parametrize(("seed", "valid"), [("1", True), ("0", False)])
-def test_off_the_boards_the_first_seeds_are_enough(
+def test_suites_off_the_boards_need_only_the_first_seeds(
     seed: str, valid: bool, submission: Path, suites: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     suite = suites / "tiny.yaml"
@@ -278,7 +278,7 @@ def test_off_the_boards_the_first_seeds_are_enough(
 
 
 def test_nothing_of_a_submission_is_executed_or_unpickled(
-    submission: Path, here: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    submission: Path, workdir: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pickled = pickle.dumps(Payload())
     curves(submission).write_bytes(gzip.compress(pickled))
@@ -288,12 +288,12 @@ def test_nothing_of_a_submission_is_executed_or_unpickled(
     tools.edit(submission / ROWS, 2, method="packed.fedprox", source="__import__('os').mkdir('evaluated')")
     assert main(["validate", "packed"]) == 1
     assert main(["verify", "packed", "-m", "packed.fedprox"]) == 2
-    said = capsys.readouterr()
-    assert "do not count here" in said.err
-    assert sorted(path.name for path in here.iterdir()) == ["mine", "packed", "results"]
+    output = capsys.readouterr()
+    assert "do not count here" in output.err
+    assert sorted(path.name for path in workdir.iterdir()) == ["mine", "packed", "results"]
 
 
-def test_all_problems_of_a_folder_are_told_at_once(
+def test_all_problems_of_a_folder_are_listed(
     submission: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tools.edit(submission / ROWS, 2, git_dirty="True")
@@ -303,32 +303,30 @@ def test_all_problems_of_a_folder_are_told_at_once(
     assert capsys.readouterr().out.count("\n") == 4
 
 
-def test_hostile_names_cannot_speak_to_the_terminal_or_to_ci(
-    submission: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hostile_names_are_escaped(submission: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("::error::x", "a\nb", "\x1b[31mred", "a\u202eb"):
         write(submission / name, "x")
     assert main(["validate", "packed"]) == 1
-    said = capsys.readouterr().out
-    assert "\x1b" not in said
-    assert "\u202e" not in said
-    assert all(line.startswith("packed") for line in said.splitlines())
+    output = capsys.readouterr().out
+    assert "\x1b" not in output
+    assert "\u202e" not in output
+    assert all(line.startswith("packed") for line in output.splitlines())
 
 
-def test_what_is_no_folder_is_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "empty").mkdir()
+def test_a_missing_or_empty_folder_is_one_line(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (workdir / "empty").mkdir()
     assert main(["validate", "absent"]) == 2
     assert main(["validate", "empty"]) == 1
-    said = capsys.readouterr()
-    assert said.err.startswith("fglbench: no folder at 'absent'; give a results folder")
-    assert said.out.startswith("empty: no result rows; give a results folder")
+    output = capsys.readouterr()
+    assert output.err.startswith("fglbench: no folder at 'absent'; give a results folder")
+    assert output.out.startswith("empty: no result rows; give a results folder")
 
 
-def test_a_figure_of_the_clients_that_no_row_has_is_told(
+def test_an_unknown_per_client_figure_is_an_error(
     submission: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also one by the name of a column of text."""
+    """Also one with the name of a text column."""
     path = sorted((submission / "tiny" / "history").iterdir())[0]
     tools.edit_curves(path, lambda curves: curves["per_client"].update(method=curves["per_client"]["score"]))
     assert main(["validate", "packed"]) == 1
-    assert "figures of the clients that are none of the row's: 'method'" in capsys.readouterr().out
+    assert "values per client that rows do not have: 'method'" in capsys.readouterr().out

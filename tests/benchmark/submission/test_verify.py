@@ -1,4 +1,4 @@
-"""Running rows again: what passes on the same machine and elsewhere, and what is written down of it."""
+"""Repeating rows: tolerances on the same machine and on others, and the recorded verdicts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from fglbench.registry import UserError
 @pytest.fixture
 def rows(results: Path) -> list[Row]:
     """Two seeds of fedavg and of local on two datasets, with scores 0.5 and 0.54 in turn."""
-    found = sorted(Store(results).rows("tiny"), key=lambda row: (row.method, row.dataset_params, row.seed))
-    scores = ((row, 0.5 + 0.04 * row.seed) for row in found)
+    stored = sorted(Store(results).rows("tiny"), key=lambda row: (row.method, row.dataset_params, row.seed))
+    scores = ((row, 0.5 + 0.04 * row.seed) for row in stored)
     return [
         row.model_copy(update={"score": score, row.score_metric.split()[1] + "_on_local": score, "macro_f1": 0.5})
         for row, score in scores
@@ -34,25 +34,21 @@ class Rows:
     """A store with these rows."""
 
     def __init__(self, rows: list[Row]) -> None:
-        self.found = rows
+        self.stored = rows
 
     def rows(self, *, latest_only: bool) -> list[Row]:
-        return self.found
+        return self.stored
 
 
 def draw(rows: list[Row], number: int, seed: int) -> list[Row]:
     return verify.draw(Rows(rows), {}, number, seed, "results")  # type: ignore[arg-type]
 
 
-def place(row: Row) -> tuple[str, str]:
-    return verify._place(row)
-
-
 def test_a_sample_is_of_whole_cells_and_does_not_depend_on_the_order(rows: list[Row]) -> None:
     drawn = draw(rows, 2, 3)
     assert draw(rows[::-1], 2, 3) == drawn
     assert len({row.key for row in drawn}) == 4  # two cells of two seeds
-    assert len({place(row) for row in drawn}) == 2
+    assert len({verify._place(row) for row in drawn}) == 2
     assert len({tuple(row.key for row in draw(rows, 2, seed)) for seed in range(20)}) > 1
     assert len(draw(rows, 99, 0)) == len(rows)
     with pytest.raises(UserError, match="no row has a score"):
@@ -65,7 +61,7 @@ def problems(theirs: Row, ours: Row | None, *seeds: Row) -> tuple[str, ...]:
     return verify.compare(theirs, ours, seeds or ([ours] if ours else [])).problems
 
 
-def test_a_row_may_lie_above_ours_by_a_part_of_the_deviation_over_our_seeds(rows: list[Row]) -> None:
+def test_a_row_may_be_above_ours_by_a_part_of_the_deviation_over_our_seeds(rows: list[Row]) -> None:
     row = rows[0]
     assert problems(row, row) == ()
     assert problems(row, changed(row, score=row.score - 0.009)) == ()
@@ -107,21 +103,21 @@ open("imported", "a").write("x")
 
 
 def test_a_plugin_that_patches_the_comparison_is_without_effect(
-    here: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    workdir: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (here / "patch.py").write_text(PATCH)
+    (workdir / "patch.py").write_text(PATCH)
     tools.edit(results / "tiny/fedavg.csv", None, score="0.999", global_on_local="0.999")
     options = ["--sample", "1", "--seed", "0", "-m", "fedavg", "-j", "1", "--no-contract", "--plugin", "patch.py"]
     assert main(["verify", "results", *options]) == 1
     assert "0 of 2 rows passed" in capsys.readouterr().out
-    assert (here / "imported").exists()  # by the process that ran the rows
+    assert (workdir / "imported").exists()  # by the process that ran the rows
 
 
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("honest", [True, False])
-def test_rows_are_run_again_and_the_verdicts_recorded(
+def test_rows_are_repeated_and_the_verdicts_recorded(
     honest: bool,
-    here: Path,
+    workdir: Path,
     results: Path,
     tools: SimpleNamespace,
     monkeypatch: pytest.MonkeyPatch,
@@ -135,10 +131,10 @@ def test_rows_are_run_again_and_the_verdicts_recorded(
     assert main(arguments) == 2
     assert capsys.readouterr().err.startswith("fglbench: --record needs --by NAME")
     assert main([*arguments, "--by", "maintainer"]) == (0 if honest else 1)
-    said = capsys.readouterr().out
-    assert f"{4 if honest else 0} of 4 rows passed (drawn with --seed 0)" in said
-    assert ("score is more than 0." in said) == (not honest)
-    assert f"{4 if honest else 0} of 4 scores are equal to rounding" in said
+    output = capsys.readouterr().out
+    assert f"{4 if honest else 0} of 4 rows passed (drawn with --seed 0)" in output
+    assert ("score is more than 0." in output) == (not honest)
+    assert f"{4 if honest else 0} of 4 scores are equal to rounding" in output
     verdicts = verified.read(results)
     assert {each.verdict for each in verdicts} == {"passed" if honest else "failed"}
     standing = {row.key: row for row in Store(results).rows("tiny")}
@@ -150,15 +146,15 @@ def test_rows_are_run_again_and_the_verdicts_recorded(
         )  # fmt: skip
     assert main([*arguments, "--by", "another"]) in (0, 1)
     assert [each.by for each in verified.read(results)] == ["maintainer"] * 4 + ["another"] * 4
-    assert sorted(path.name for path in here.iterdir()) == ["results"]
+    assert sorted(path.name for path in workdir.iterdir()) == ["results"]
 
 
-def test_only_a_clean_checkout_may_record(here: Path, results: Path) -> None:
+def test_only_a_clean_checkout_may_record(workdir: Path, results: Path) -> None:
     for dirty in (True, None):
         with pytest.raises(UserError, match="needs a clean checkout"):
             verify.may_record(results, "me", dirty)
     with pytest.raises(UserError, match="no results folder"):
-        verify.may_record(here / "absent", "me", False)
+        verify.may_record(workdir / "absent", "me", False)
 
 
 def test_a_damaged_file_of_verdicts_is_one_line(results: Path) -> None:
@@ -173,25 +169,25 @@ def test_a_damaged_file_of_verdicts_is_one_line(results: Path) -> None:
 
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("wrong", [{}, {"sees_no_hidden_label": "what is uploaded differs"}])
-def test_methods_of_rows_are_held_to_the_contract_on_real_data(
+def test_methods_of_rows_are_checked_against_the_contract_on_real_data(
     wrong: dict[str, str],
-    here: Path,
+    workdir: Path,
     results: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    asked, run = [], execute.in_child
+    checks, run = [], execute.in_child
 
     def in_child(function, plugins, *arguments):
         if function.__name__ != "verdicts_on":
             return run(function, plugins, *arguments)
-        asked.append(arguments)
+        checks.append(arguments)
         return [(name, "failed", reason) for name, reason in wrong.items()]
 
     monkeypatch.setattr(execute, "in_child", in_child)
     arguments = ["verify", "results", "--sample", "1", "--seed", "0", "-m", "fedavg", "-j", "1"]
     assert main(arguments) == (1 if wrong else 0)
-    assert asked == [("fedavg", {}, True)]
-    said = capsys.readouterr().out
-    assert f"fedavg {'does NOT hold' if wrong else 'holds'} to the contract" in said
-    assert ("sees no hidden label: what is uploaded differs" in said) == bool(wrong)
+    assert checks == [("fedavg", {}, True)]
+    output = capsys.readouterr().out
+    assert f"fedavg {'does NOT hold' if wrong else 'holds'} to the contract" in output
+    assert ("sees no hidden label: what is uploaded differs" in output) == bool(wrong)

@@ -1,4 +1,4 @@
-"""Arguments that are nearly right: each is named in one line, none is taken as not given, none starts a run."""
+"""Invalid arguments: each is named in one line, none is ignored, none starts a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fglbench.methods.fedavg import FedAvg
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["run", "--data", "", "-m", "fedavg"], "an argument of --data is empty (a shell variable that is not set?)"),
         (["run", "-m", "fedavg", "-d", " "], "an argument of -d is empty"),
@@ -43,14 +43,14 @@ from fglbench.methods.fedavg import FedAvg
         (["compare", "", "fedavg"], "an argument is empty"),
     ],
 )
-def test_an_empty_argument_is_refused(capsys, tmp_path, monkeypatch, arguments, said):
+def test_an_empty_argument_is_refused(capsys, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     assert main([*arguments, "--dry-run"] if arguments[0] == "run" else arguments) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ({"methods": "fedavg"}, r"methods is a list of values, as in methods=\[...\]; got 'fedavg'"),
         ({"settings": {"training.rounds": 2}}, "settings is a list of values"),
@@ -85,14 +85,14 @@ def test_an_empty_argument_is_refused(capsys, tmp_path, monkeypatch, arguments, 
         ({"plugins": ["."]}, "plug-in '.' is neither a Python file"),
     ],
 )
-def test_the_python_interface_names_a_value_of_another_kind(suite, tmp_path, words, said):
-    with pytest.raises(UserError, match=said):
+def test_the_python_interface_names_a_value_of_another_kind(suite, tmp_path, words, message):
+    with pytest.raises(UserError, match=message):
         fglbench.run(**{"suites": [suite], "results": tmp_path / "results", **words})
     assert not list(tmp_path.rglob("*.csv"))
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda suite: fglbench.federation("csbm", suite=suite, seed="1"), "seed is a whole number, got '1'"),
         (lambda suite: fglbench.federation("csbm", suite=suite, seed=1.5), "seed is a whole number, got 1.5"),
@@ -110,8 +110,8 @@ def test_the_python_interface_names_a_value_of_another_kind(suite, tmp_path, wor
         (lambda suite: fglbench.load_model(None), "this is no row of `run` or `load_results`"),
     ],
 )
-def test_other_functions_name_a_value_of_another_kind(suite, call, said):
-    with pytest.raises(UserError, match=re.escape(said)):
+def test_other_functions_name_a_value_of_another_kind(suite, call, message):
+    with pytest.raises(UserError, match=re.escape(message)):
         call(suite)
 
 
@@ -123,30 +123,30 @@ def test_a_tilde_in_results_is_the_home_folder(suite, monkeypatch, tmp_path):
 
 
 def test_whole_numbers_of_numpy_are_whole_numbers(suite, monkeypatch, tmp_path):
-    found = []
-    monkeypatch.setattr("fglbench.benchmark.runner.job.Job.load", lambda job, plan, tell: found.append(job) or plan)
+    jobs = []
+    monkeypatch.setattr("fglbench.benchmark.runner.job.Job.load", lambda job, plan, tell: jobs.append(job) or plan)
     monkeypatch.setattr("fglbench.benchmark.runner.job.Job.run", lambda *_: None)
     fglbench.run(suites=[suite], clients=np.array([3]), seeds=np.arange(2), results=tmp_path)
-    assert found[0].what.clients == (3,) and found[0].what.seeds == (0, 1)
-    assert {type(value) for value in (*found[0].what.clients, *found[0].what.seeds)} == {int}
+    assert jobs[0].what.clients == (3,) and jobs[0].what.seeds == (0, 1)
+    assert {type(value) for value in (*jobs[0].what.clients, *jobs[0].what.seeds)} == {int}
 
 
 def test_predictions_of_any_kind_of_array_have_the_same_score(suite):
     clients = fglbench.federation("csbm", suite=suite)
     numbers = torch.rand(60, 2, generator=torch.Generator().manual_seed(0))
     expected = fglbench.evaluate(numbers, clients)
-    for given in (pd.DataFrame(numbers.numpy()), numbers.to_sparse(), numbers.to_sparse_csr(), numbers.tolist()):
-        assert fglbench.evaluate(given, clients).score == expected.score
+    for predictions in (pd.DataFrame(numbers.numpy()), numbers.to_sparse(), numbers.to_sparse_csr(), numbers.tolist()):
+        assert fglbench.evaluate(predictions, clients).score == expected.score
 
 
-@pytest.mark.parametrize("given", ["script.py", pytest.param("-", marks=pytest.mark.slow)])
-def test_a_script_without_a_main_guard_is_told_so(tmp_path, suite, given):
+@pytest.mark.parametrize("script", ["script.py", pytest.param("-", marks=pytest.mark.slow)])
+def test_a_script_without_a_main_guard_is_named(tmp_path, suite, script):
     call = f"import fglbench\nprint(len(fglbench.run(suites=[{suite!r}], methods=['majority'], seeds=[0], jobs=1, "
     call += f"results={str(tmp_path / 'results')!r})))\n"
     (tmp_path / "script.py").write_text(call)
     pipes = {"capture_output": True, "text": True, "timeout": 120}
-    done = subprocess.run([sys.executable, given], input=call, cwd=tmp_path, **pipes)
-    if given == "-":  # a script on standard input is not imported again
+    done = subprocess.run([sys.executable, script], input=call, cwd=tmp_path, **pipes)
+    if script == "-":  # a script on standard input is not imported again
         assert (done.returncode, done.stdout) == (0, "1\n")
         return
     last = done.stderr.splitlines()[-1]
@@ -160,7 +160,7 @@ def test_a_worker_of_a_pool_is_refused(monkeypatch, suite):
         fglbench.run(suites=[suite])
 
 
-def test_tuned_settings_of_a_users_suite_are_beside_it(suite, tmp_path):
+def test_tuned_settings_of_a_users_suite_are_next_to_it(suite, tmp_path):
     path = tmp_path / "my-suite.yaml"
     shutil.copy(suite, path)
     assert load_suite(str(path)).tuned_file == tmp_path / "my-suite.tuned.yaml"
@@ -169,14 +169,14 @@ def test_tuned_settings_of_a_users_suite_are_beside_it(suite, tmp_path):
     assert load_suite("quick").tuned_file == FOLDER / "quick.yaml"
 
 
-def test_a_file_for_a_folder_is_said_before_anything_runs(suite, tmp_path, capsys):
+def test_a_file_as_a_folder_is_refused_before_any_run(suite, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(["status", "--results", str(tmp_path / "file")]) == 2
     assert "no results folder at" in capsys.readouterr().err
     command = ["tune", "-s", suite, "--trials", "1", "--results", str(tmp_path / "results")]
-    for out, why in ((tmp_path / "file" / "x.yaml", "Not a directory|File exists"), (tmp_path, "Is a directory")):
+    for out, reason in ((tmp_path / "file" / "x.yaml", "Not a directory|File exists"), (tmp_path, "Is a directory")):
         assert main([*command, "--out", str(out)]) == 2
-        assert re.search(rf"cannot write '.*': ({why}); use --out FILE", capsys.readouterr().err)
+        assert re.search(rf"cannot write '.*': ({reason}); use --out FILE", capsys.readouterr().err)
     assert not list(tmp_path.rglob("*.csv"))
 
 
@@ -185,18 +185,18 @@ def test_status_lists_the_suites_of_the_user(suite, tmp_path, capsys):
     for name, cell in select(Request(suites=(suite,))):
         store.append(cell.row(name, status="ok", score=0.5, started="2026-01-01T00:00:00Z", environment="0" * 12))
     assert main(["status", "--results", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    assert [line.split() for line in said.splitlines() if line.startswith("tiny")] == [["tiny", *"000000", "4"]]
-    assert "status -s FILE.yaml" in said
+    output = capsys.readouterr().out
+    assert [line.split() for line in output.splitlines() if line.startswith("tiny")] == [["tiny", *"000000", "4"]]
+    assert "status -s FILE.yaml" in output
 
 
 def test_status_says_which_methods_of_a_suite_are_not_tuned(tiny, tmp_path, capsys):
     path = tmp_path / "half.yaml"
     path.write_text(tiny.replace("[fedavg, local]", "[{name: fedavg, params: tuned}, local]"))
     assert main(["status", "-s", str(path), "--results", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    assert [line.split() for line in said.splitlines() if line.startswith("half")] == [["half", "2", *"000200"]]
-    assert "suite 'half': no tuned settings of fedavg on csbm; `fglbench tune -s half" in said
+    output = capsys.readouterr().out
+    assert [line.split() for line in output.splitlines() if line.startswith("half")] == [["half", "2", *"000200"]]
+    assert "suite 'half': no tuned settings of fedavg on csbm; `fglbench tune -s half" in output
 
 
 @pytest.mark.parametrize("into", [["--into", "~/made"], ["--into=~/made"]])
@@ -210,12 +210,12 @@ def test_a_quoted_home_folder_is_one_in_every_argument(tmp_path, monkeypatch, in
     assert not list((tmp_path / "here").iterdir())
 
 
-def test_a_dataset_without_a_task_is_named_where_it_is_registered():
+def test_a_dataset_without_a_task_cannot_be_registered():
     with pytest.raises(ValueError, match="dataset 'no-task': its class has no task"):
         DATASETS.register("no-task")(type("NoTask", (DatasetSpec,), {"__module__": __name__}))
 
 
-def test_what_several_fields_have_wrong_together_is_said_without_all_of_them(capsys):
+def test_an_error_of_several_fields_does_not_list_them(capsys):
     cell = ["run", "-d", "csbm", "-m", "fedavg", "-p", "uniform", "-k", "3", "--dry-run"]
     assert main([*cell, "--split", "links", "--set", "split.train=0.9"]) == 2
     assert capsys.readouterr().err == "fglbench: split 'links': train + val + test is 1.2; make it 1\n"
@@ -238,7 +238,7 @@ def _fails(method, given):
 
 
 @pytest.mark.parametrize(
-    ("hook", "answer", "said"),
+    ("hook", "answer", "message"),
     [
         ("protocol", lambda method, config: {"rounds": 9}, "`protocol` returns a dict; return the configuration"),
         (
@@ -251,17 +251,17 @@ def _fails(method, given):
         ("architecture", _fails, "`architecture` fails with ZeroDivisionError"),
     ],
 )
-def test_a_slip_in_what_planning_asks_of_a_method_is_one_line(suite, tmp_path, monkeypatch, hook, answer, said):
-    own = type("Slip", (FedAvg,), {hook: answer, "__module__": __name__})
-    monkeypatch.setitem(METHODS._classes, "slip", own)
-    with pytest.raises(UserError, match=re.escape(said)):
+def test_an_invalid_hook_of_planning_is_one_line(suite, tmp_path, monkeypatch, hook, answer, message):
+    slip = type("Slip", (FedAvg,), {hook: answer, "__module__": __name__})
+    monkeypatch.setitem(METHODS._classes, "slip", slip)
+    with pytest.raises(UserError, match=re.escape(message)):
         fglbench.run(suites=[suite], methods=["slip"], results=tmp_path, in_process=True)
 
 
-@pytest.mark.parametrize("given", [print, dict, 3])
-def test_only_a_class_of_the_kind_can_be_registered(given):
+@pytest.mark.parametrize("value", [print, dict, 3])
+def test_only_a_class_of_the_kind_can_be_registered(value):
     with pytest.raises(ValueError, match="method 'slip': register a class of a method, got"):
-        METHODS.register("slip")(given)
+        METHODS.register("slip")(value)
     assert "slip" not in METHODS.names()
 
 
@@ -272,7 +272,7 @@ def test_two_files_of_one_name_are_refused(suite, tmp_path, monkeypatch):
         (tmp_path / folder / "slips.yaml").write_text(text)
         (tmp_path / folder / "slips.py").write_text(module)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="2 suite files are named 'slips': their rows would lie together"):
+    with pytest.raises(UserError, match="2 suite files are named 'slips': their rows would be in one folder"):
         select(Request(suites=("a/slips.yaml", "b/slips.yaml")))
     assert select(Request(suites=("a/slips.yaml", "b/../a/slips.yaml")))
     try:

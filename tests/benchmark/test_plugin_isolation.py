@@ -1,10 +1,10 @@
-"""What a plug-in leaves behind in its process reaches no other cell: rows are those of a run by itself."""
+"""Changes that a plug-in makes in its process do not reach other cells: rows equal those of separate runs."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -19,30 +19,25 @@ from fglbench.benchmark.suites.select import Request, select
 
 POISON = str(Path(__file__).with_name("poison.py"))
 ON_IMPORT = str(Path(__file__).with_name("poison_on_import.py"))
-TIMED = "started train_seconds total_seconds cpu_seconds peak_memory_mb git_sha git_dirty environment".split()  # noqa: SIM905
-
-
-def figures(frame: pd.DataFrame) -> pd.DataFrame:
-    """Everything about a run but times, by cell."""
-    return frame.drop(columns=TIMED).sort_values("key").reset_index(drop=True)
+Figures = Callable[[pd.DataFrame], pd.DataFrame]
 
 
 def ran(suite: str, results: Path, **options: object) -> pd.DataFrame:
     return fglbench.run(suites=[suite], results=results, **{"jobs": 1, **options})
 
 
-def check(suite: str, folder: Path, methods: list[str], **backend: object) -> None:
-    """Every method poisons with seed 0; rows of seed 1, and of fedavg, are as if it had not."""
+def check(suite: str, folder: Path, methods: list[str], figures: Figures, **backend: object) -> None:
+    """Every method poisons with seed 0; rows of seed 1, and of fedavg, are unchanged."""
     poisoned = ran(suite, folder / "all", methods=[*methods, "fedavg"], plugins=[POISON], **backend)
     clean = fglbench.run(suites=[suite], results=folder / "fedavg", methods=["fedavg"], in_process=True)
     assert figures(poisoned[poisoned["method"] == "fedavg"]).equals(figures(clean))
     for method in methods:
-        own = poisoned[(poisoned["method"] == method) & (poisoned["seed"] == 1)]
-        asked = {"suites": [suite], "methods": [method], "seeds": [1], "plugins": [POISON]}
-        alone = fglbench.run(**asked, results=folder / method, in_process=True)  # with seed 1 it poisons nothing
-        assert figures(own).equals(figures(alone))
-        if method != "p-remembers":  # which trains as fedavg does
-            assert own["score"].item() == clean.set_index("seed")["score"][1]
+        rows = poisoned[(poisoned["method"] == method) & (poisoned["seed"] == 1)]
+        arguments = {"suites": [suite], "methods": [method], "seeds": [1], "plugins": [POISON]}
+        alone = fglbench.run(**arguments, results=folder / method, in_process=True)  # with seed 1 it poisons nothing
+        assert figures(rows).equals(figures(alone))
+        if method != "p-remembers":  # it trains like fedavg
+            assert rows["score"].item() == clean.set_index("seed")["score"][1]
     wild = poisoned[(poisoned["method"] == "p-scores") & (poisoned["seed"] == 0)]
     assert (wild["score"] == 1).all()  # it did strike
 
@@ -58,8 +53,8 @@ class Order(fglbench.Observer):
 
 
 @pytest.mark.usefixtures("registries")
-def test_what_a_plug_in_does_on_import_and_leaves_behind_reaches_no_other_cell(
-    suite: str, tiny: str, tmp_path: Path
+def test_changes_of_a_plug_in_on_import_do_not_reach_other_cells(
+    suite: str, tiny: str, figures: Figures, tmp_path: Path
 ) -> None:
     (tmp_path / "tiny.yaml").write_text(tiny.replace("[fedavg, local]", "[p-scores, fedavg]"))
     order = Order()
@@ -73,11 +68,11 @@ def test_what_a_plug_in_does_on_import_and_leaves_behind_reaches_no_other_cell(
 @pytest.mark.slow
 @pytest.mark.usefixtures("registries")
 @pytest.mark.parametrize("backend", ["processes", "ray"])
-def test_no_way_of_poisoning_reaches_another_cell(suite: str, tmp_path: Path, backend: str) -> None:
+def test_no_poisoning_reaches_another_cell(suite: str, tmp_path: Path, figures: Figures, backend: str) -> None:
     if backend == "ray":
         pytest.importorskip("ray", reason="needs Ray: pip install fglbench[ray]")
     methods = ["p-scores", "p-torch", "p-class", "p-thread", "p-remembers"]
-    check(suite, tmp_path, methods, backend=backend)
+    check(suite, tmp_path, methods, figures, backend=backend)
 
 
 @pytest.mark.usefixtures("registries")
@@ -93,14 +88,14 @@ def test_a_worker_with_a_thread_left_over_gets_no_more_cells(
 
 
 @pytest.mark.usefixtures("registries")
-def test_only_cells_that_name_something_from_outside_are_kept_apart(suite: str) -> None:
+def test_only_cells_with_plug_ins_run_separately(suite: str) -> None:
     from fglbench.benchmark.suites.plugins import load_plugins
 
     load_plugins([POISON])
     wanted = {("fedavg", ""): (False, False), ("p-scores", ""): (True, True), ("fedavg", "p-data"): (True, False)}
-    for (method, dataset), told in wanted.items():
+    for (method, dataset), expected in wanted.items():
         request = Request(suites=(suite,), methods=(method,), datasets=(dataset,) if dataset else ())
-        assert {tuple(needs(cell)) for _, cell in select(request)} == {told}
+        assert {tuple(needs(cell)) for _, cell in select(request)} == {expected}
 
 
 JUDGED = """
@@ -153,7 +148,7 @@ class Judged(FedAvg):
 
 @pytest.fixture
 def judged(tmp_path: Path) -> Iterator[Path]:
-    """The file of a plug-in that writes down which processes import it."""
+    """The file of a plug-in that records which processes import it."""
     path = tmp_path / "judged.py"
     path.write_text(JUDGED)
     yield path
@@ -176,7 +171,7 @@ def test_a_plug_in_is_imported_in_other_processes_and_its_cells_have_the_keys_of
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ("file", "../outside.csv"),
         pytest.param("method", ": method", marks=pytest.mark.slow),
@@ -184,19 +179,19 @@ def test_a_plug_in_is_imported_in_other_processes_and_its_cells_have_the_keys_of
         pytest.param("form", "of another form", marks=pytest.mark.slow),
     ],
 )
-def test_a_worker_sends_what_is_of_its_cell_or_the_cell_fails(
-    suite: str, tmp_path: Path, judged: Path, monkeypatch: pytest.MonkeyPatch, change: str, said: str
+def test_a_result_of_another_cell_is_a_failure(
+    suite: str, tmp_path: Path, judged: Path, monkeypatch: pytest.MonkeyPatch, change: str, message: str
 ) -> None:
     monkeypatch.setenv("JUDGED_CHANGE", change)
     options = {"plugins": [str(judged)], "results": tmp_path / "rows", "jobs": 1, "seeds": [0]}
     (row,) = fglbench.run(suites=[suite], methods=["judged"], **options).to_dict("records")
     assert (row["status"], row["method"], row["seed"]) == ("failed", "judged", 0)
     assert "the worker sent what is not of its cell" in row["error"]
-    assert said in row["error"]
+    assert message in row["error"]
     assert not (tmp_path / "outside.csv").exists()
 
 
-def test_the_guard_of_protocol_is_not_where_the_plug_in_is(
+def test_protocol_is_guarded_outside_of_the_plug_in_process(
     suite: str, tmp_path: Path, judged: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("JUDGED_CHANGE", "rounds")
@@ -205,7 +200,7 @@ def test_the_guard_of_protocol_is_not_where_the_plug_in_is(
 
 
 @pytest.mark.parametrize("plan", [["--dry-run"], pytest.param([], marks=pytest.mark.slow)])
-def test_tune_and_compete_plan_a_plug_in_by_what_its_process_tells(
+def test_tune_and_compete_plan_a_plug_in_from_its_process(
     suite: str, tmp_path: Path, judged: Path, capsys: pytest.CaptureFixture[str], plan: list[str]
 ) -> None:
     options = ["--plugin", str(judged), "--results", str(tmp_path / "rows"), "--out", str(tmp_path / "chosen.yaml")]
@@ -222,13 +217,13 @@ METHODS.register("x-x")(type("X", (METHODS.cls("fedavg"),), {}))
 """
 
 
-def test_a_process_that_ends_or_tells_nonsense_is_named(tmp_path: Path) -> None:
+def test_a_plug_in_process_that_ends_or_sends_nonsense_is_named(tmp_path: Path) -> None:
     path = tmp_path / "ends.py"
-    for code, said in {
+    for code, message in {
         "import os; os._exit(7)": "the process that imports plug-ins ended with exit code 7",
-        "import fglbench.benchmark.suites.apart as a; a._told = lambda *_: {'kind': 'method'}": "not of this form",
+        "import fglbench.benchmark.suites.apart as a; a._described = lambda *_: {'kind': 'method'}": "invalid",
     }.items():
         path.write_text(f"{code}\n{REGISTERS}")
-        with pytest.raises(fglbench.UserError, match=said):
+        with pytest.raises(fglbench.UserError, match=message):
             apart.use([str(path)])
         apart.end()

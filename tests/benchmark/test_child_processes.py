@@ -1,4 +1,4 @@
-"""Processes that a cell starts end with the cell, however they were started and however the cell ends."""
+"""Child processes of a cell end with the cell, for every way to start them and every ending of the cell."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="orphans find a 
 
 
 def asleep(seconds: str) -> list[int]:
-    found = psutil.process_iter(["cmdline"])
-    return [process.pid for process in found if process.info["cmdline"] == ["sleep", seconds]]
+    processes = psutil.process_iter(["cmdline"])
+    return [process.pid for process in processes if process.info["cmdline"] == ["sleep", seconds]]
 
 
-def test_nothing_outlives_its_cell(tmp_path: Path) -> None:
+def test_no_process_outlives_its_cell(tmp_path: Path) -> None:
     seconds = str(10**6 + uuid.uuid4().int % 10**6)
     arguments = ["run", "-m", ",".join(ENDINGS), "-d", "csbm", "-p", "uniform", "-k", "3", "--seeds", "1"]
     arguments += ["--set", "dataset.nodes=60", "--set", "training.rounds=2", "--timeout", "20"]
@@ -44,7 +44,7 @@ def test_nothing_outlives_its_cell(tmp_path: Path) -> None:
     assert left == []
 
 
-def test_only_what_the_block_started_ends_with_it_and_its_time_counts() -> None:
+def test_only_child_processes_of_the_block_end_with_it() -> None:
     before = subprocess.Popen(["sleep", "100"])
     spent = cpu_seconds()
     with ended_with():

@@ -1,4 +1,4 @@
-"""What is remembered of files that were judged: a changed file is always seen, and nothing odd in the cache counts."""
+"""The cache of judged files: a changed file is always detected, and damaged entries are ignored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def counted(verdicts: Verdicts, files: list[Path], about: object = "") -> tuple[dict[str, Any], int]:
-    """(the verdict, how often it was worked out)."""
+    """(the verdict, how often it was computed)."""
     calls: list[int] = []
 
     def judge() -> dict[str, Any]:
@@ -52,7 +52,7 @@ def test_a_verdict_is_worked_out_once_for_the_same_bytes(cache: Path, tmp_path: 
     assert counted(Verdicts(), [tmp_path / "three.csv", two])[1] == 1
 
 
-def test_other_code_and_other_libraries_judge_anew(
+def test_other_code_or_libraries_make_a_new_verdict(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "one.csv"
@@ -80,7 +80,7 @@ def test_all_folders_of_the_package_are_in_the_hash() -> None:
     assert {"registry.py", "benchmark/suites/federations.csv", "report/templates/leaderboard.md"} <= names
 
 
-def test_what_is_damaged_or_changed_meanwhile_does_not_count(cache: Path, tmp_path: Path) -> None:
+def test_damaged_or_changed_files_are_judged_again(cache: Path, tmp_path: Path) -> None:
     file = tmp_path / "one.csv"
     file.write_text("abc")
 
@@ -108,17 +108,17 @@ def test_a_changed_product_is_made_again(cache: Path, tmp_path: Path) -> None:
         product.write_text("page")
         return {"pages": 1}
 
-    def made() -> int:
+    def count() -> int:
         Verdicts().of([source], "", judge, lambda: tmp_path.glob("*.html"))
         return len(calls)
 
-    assert [made(), made()] == [1, 1]
+    assert [count(), count()] == [1, 1]
     product.write_text("pagE")
-    assert [made(), made()] == [2, 2]
+    assert [count(), count()] == [2, 2]
     product.unlink()
-    assert [made(), made()] == [3, 3]
+    assert [count(), count()] == [3, 3]
     (tmp_path / "other.html").write_text("")
-    assert [made(), made()] == [4, 4]
+    assert [count(), count()] == [4, 4]
 
 
 def test_old_verdicts_are_removed(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_a_process_with_methods_remembers_nothing(tmp_path: Path, monkeypatch: p
 def test_the_command_sees_a_changed_score_and_a_changed_curve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Validated again in another process without torch; what is changed is seen."""
+    """Validated again in another process without torch."""
     monkeypatch.setenv("FGLBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
 
@@ -163,8 +163,8 @@ def test_the_command_sees_a_changed_score_and_a_changed_curve(
     assert [each[1].splitlines()[-1] for each in (first, again)] == ["True", "False"]
     before, content = rows.read_text(), curve.read_bytes()
     started = before.splitlines()[1].split("Z,")[0].rsplit(",", 1)[1]
-    monkeypatch.setattr(judged, "METHODS", "no.such.module")  # from here on this process remembers too
-    for change, said in (
+    monkeypatch.setattr(judged, "METHODS", "no.such.module")  # from here on this process uses the cache
+    for change, message in (
         (lambda: rows.write_text(before.replace(started, "2001-01-01T00:00:0x")), "'started'"),
         (lambda: (rows.write_text(before), curve.write_bytes(content[:-9])), "cannot be read"),
         (lambda: curve.unlink(), "are missing"),
@@ -172,6 +172,6 @@ def test_the_command_sees_a_changed_score_and_a_changed_curve(
         change()
         capsys.readouterr()
         assert main(["validate", "results"]) == 1
-        assert said in capsys.readouterr().out
+        assert message in capsys.readouterr().out
     curve.write_bytes(content)
     assert fglbench("validate", "results") == again

@@ -1,4 +1,4 @@
-"""What commands say: to people once and in words, to programs as JSON, into a pipe one record per line."""
+"""Output of commands: short sentences for users, JSON for programs, one record per line into a pipe."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from fglbench.report.groups import families
 QUICK = ["run", "--quick", "-m", "fedavg", "-d", "cora", "--dry-run"]
 
 
-def told(capsys, *arguments):
+def json_of(capsys, *arguments):
     assert main([*arguments, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
-def test_every_method_is_listed_on_one_line_that_says_what_it_does(capsys, monkeypatch):
+def test_every_method_is_listed_on_one_line_with_a_summary(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     assert main(["list", "methods"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -41,17 +41,17 @@ def test_every_method_is_listed_on_one_line_that_says_what_it_does(capsys, monke
     assert order == sorted(order)
 
 
-def test_lists_and_things_as_json(capsys):
-    methods = {own["name"]: own for own in told(capsys, "list", "methods")}
+def test_lists_and_show_as_json(capsys):
+    methods = {entry["name"]: entry for entry in json_of(capsys, "list", "methods")}
     assert methods["fedprox"]["family"] == "shared model"
-    shown = told(capsys, "show", "fedprox")
+    shown = json_of(capsys, "show", "fedprox")
     assert (shown["kind"], shown["parameters"][0]["name"]) == ("method", "mu")
-    assert told(capsys, "show", "louvain")["facts"]["for"] == "node datasets"
-    assert told(capsys, "show", "cora")["facts"]["citation"].startswith("Sen et al.")
+    assert json_of(capsys, "show", "louvain")["facts"]["for"] == "node datasets"
+    assert json_of(capsys, "show", "cora")["facts"]["citation"].startswith("Sen et al.")
 
 
 def test_a_suite_is_shown(capsys):
-    facts = told(capsys, "show", "quick")["facts"]
+    facts = json_of(capsys, "show", "quick")["facts"]
     assert facts["datasets"] == "cora, citeseer, pubmed"
     assert facts["cells"] == str(len(select(Request(quick=True))))
     assert main(["show", "quick"]) == 0
@@ -59,33 +59,33 @@ def test_a_suite_is_shown(capsys):
 
 
 def test_a_plan_as_json(capsys, tmp_path):
-    plan = told(capsys, *QUICK, "--results", str(tmp_path))
+    plan = json_of(capsys, *QUICK, "--results", str(tmp_path))
     assert plan["counts"] == {"todo": 2, "done": 0, "skipped": 0, "failed": 0}
     wanted = select(Request(quick=True, methods=("fedavg",), datasets=("cora",)))
-    assert [(own["suite"], own["key"]) for own in plan["cells"]] == [(suite, cell.key) for suite, cell in wanted]
+    assert [(entry["suite"], entry["key"]) for entry in plan["cells"]] == [(suite, cell.key) for suite, cell in wanted]
     assert plan["cells"][0]["method"]["name"] == "fedavg"
     assert main(["run", "--quick", "--json", "--results", str(tmp_path)]) == 2
-    assert "--json tells a plan" in capsys.readouterr().err
+    assert "--json prints a plan" in capsys.readouterr().err
 
 
-def stored(root, request, status, **values):
+def store_rows(root, request, status, **values):
     store = Store(root)
     for suite, cell in select(request):
         store.append(cell.row(suite, status=status, started="2026", environment="e", **values))
 
 
-def test_status_says_a_reason_once_and_explains_its_words(capsys, tmp_path):
+def test_status_gives_each_reason_once(capsys, tmp_path):
     four = ("fedavg", "local", "fedprox", "scaffold")
-    stored(tmp_path, Request(quick=True, methods=four, datasets=("cora",)), "skipped", error="no data")
-    stored(tmp_path, Request(quick=True, methods=("moon",), datasets=("cora",)), "failed", error="a bug")
+    store_rows(tmp_path, Request(quick=True, methods=four, datasets=("cora",)), "skipped", error="no data")
+    store_rows(tmp_path, Request(quick=True, methods=("moon",), datasets=("cora",)), "failed", error="a bug")
     assert main(["status", "--results", str(tmp_path)]) == 0
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert "4 methods: skipped: no data (8 runs of quick)" in lines
-    assert "moon: failed: a bug (2 runs of quick)" in lines  # no method of the suite, and yet it is shown
+    assert "moon: failed: a bug (2 runs of quick)" in lines  # not a method of the suite, but shown
     assert lines[1].split() == ["quick", "36", "0", "0", "8", "28", "0", "2"]
     assert any(line.startswith("others: ") for line in lines)
-    (own,) = told(capsys, "status", "--results", str(tmp_path))
-    assert (own["suite"], own["skipped"], own["others"], len(own["reasons"])) == ("quick", 8, 2, 10)
+    (entry,) = json_of(capsys, "status", "--results", str(tmp_path))
+    assert (entry["suite"], entry["skipped"], entry["others"], len(entry["reasons"])) == ("quick", 8, 2, 10)
 
 
 def test_status_explains_stale(capsys, tmp_path):
@@ -93,8 +93,8 @@ def test_status_explains_stale(capsys, tmp_path):
     row = cell.row(suite, status="ok", started="2026", environment="e")
     Store(tmp_path).append(row.model_copy(update={"method_version": "0" * 12}))
     assert main(["status", "--results", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    assert f"fglbench run -s SUITE --rerun stale --results {tmp_path}" in said
+    output = capsys.readouterr().out
+    assert f"fglbench run -s SUITE --rerun stale --results {tmp_path}" in output
 
 
 def test_few_methods_are_named():
@@ -111,13 +111,13 @@ def test_few_methods_are_named():
         (["--quick", "-d", "cora", "--split", "none"], "split 'none' is for graph datasets and 'cora' is a node"),
     ],
 )
-def test_what_cannot_be_cut_is_refused_while_planning(capsys, tmp_path, options, words):
+def test_a_partition_of_another_task_is_refused_while_planning(capsys, tmp_path, options, words):
     assert main(["run", *options, "--results", str(tmp_path / "results")]) == 2
     assert words in capsys.readouterr().err
     assert not (tmp_path / "results").exists()
 
 
-def test_what_cannot_be_cut_leaves_the_rest():
+def test_cells_of_another_task_are_left_out_with_a_warning():
     with pytest.warns(UserWarning, match="cuts node datasets and 'enzymes' is a graph dataset"):
         cells = select(Request(quick=True, methods=("fedavg",), datasets=("cora", "enzymes"), seeds=(0,)))
     assert [cell.dataset.name for _, cell in cells] == ["cora"]
@@ -128,33 +128,33 @@ def test_the_next_command_is_for_the_folder_of_the_rows():
     assert command("report", Path("runs/my own")) == "fglbench report --results 'runs/my own'"
 
 
-def test_doctor_fits_a_screen_and_knows_where_data_would_come_from(capsys, tmp_path, monkeypatch):
+def test_doctor_is_short_and_names_the_sources_of_data(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("FGLBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("FGLBENCH_MIRROR", str(tmp_path / "mirror"))
     (tmp_path / "mirror" / "acm").mkdir(parents=True)
     (tmp_path / "mirror" / "acm" / "ACM.npz").write_bytes(b"")
     (tmp_path / "cache" / "datasets").mkdir(parents=True)
     (tmp_path / "cache" / "datasets" / "wiki.npz").write_bytes(b"")
-    found = told(capsys, "doctor", "--results", str(tmp_path / "results"))
+    document = json_of(capsys, "doctor", "--results", str(tmp_path / "results"))
     wanted = {"wiki": "cache", "acm": "mirror", "cora": "package index", "actor": "upstream", "csbm": "generator"}
-    assert {name: found["sources"][name] for name in wanted} == wanted
-    assert found["sound"] and found["facts"]["torch and DGL"] == "work together"
-    assert "made when needed" in found["facts"]["results"]
+    assert {name: document["sources"][name] for name in wanted} == wanted
+    assert document["sound"] and document["facts"]["torch and DGL"] == "work together"
+    assert "made when needed" in document["facts"]["results"]
     assert main(["doctor", "--results", str(tmp_path / "results")]) == 0
     assert len(capsys.readouterr().out.splitlines()) <= 40
     assert not (tmp_path / "results").exists()
 
 
-def test_doctor_says_what_is_wrong(capsys, monkeypatch):
-    monkeypatch.setattr("fglbench.benchmark.cli.machine._trouble", lambda: "DGL has no build")
+def test_doctor_names_the_problem(capsys, monkeypatch):
+    monkeypatch.setattr("fglbench.benchmark.cli.machine._package_problem", lambda: "DGL has no build")
     assert main(["doctor", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["facts"]["torch and DGL"] == "DGL has no build"
 
 
 def test_the_shell_completes():
     code = "import sys; from fglbench.benchmark.cli import main; main(sys.argv[1:])"
-    asked = {"_FGLBENCH_COMPLETE": "complete_bash", "COMP_WORDS": "fglbench rep", "COMP_CWORD": "1"}
+    environment = {"_FGLBENCH_COMPLETE": "complete_bash", "COMP_WORDS": "fglbench rep", "COMP_CWORD": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env={**os.environ, **asked}
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
     )
     assert done.stdout.split() == ["reproduce", "report"]
