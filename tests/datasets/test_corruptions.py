@@ -11,7 +11,7 @@ import torch
 
 from fglbench.benchmark.contract.trial import graph_federation, node_federation, overlapping_federation
 from fglbench.datasets.corruptions import Stress, stressed
-from fglbench.datasets.federation import Federation, NodeData
+from fglbench.datasets.federation import Federation
 from fglbench.registry import UserError
 
 Cut = Callable[[], Federation]
@@ -42,7 +42,6 @@ def held(client: Any) -> torch.Tensor:
 def seen(federation: Federation) -> list[torch.Tensor]:
     """All data of clients and the whole graph as dense tensors."""
     whole = federation.whole
-    assert isinstance(whole, NodeData)
     tensors = [whole.feat.to_dense(), *whole.graph.edges(), whole.label, *federation.masks.values()]
     for client in federation.clients:
         tensors += [client.feat.to_dense(), *client.graph.edges()]

@@ -12,7 +12,7 @@ from sklearn.preprocessing import normalize
 
 from fglbench.datasets import DATASETS, arxiv as module, load, own_data
 from fglbench.datasets.content import fingerprint, node_content, undirected
-from fglbench.datasets.federation import NodeData, preprocess
+from fglbench.datasets.federation import preprocess
 from fglbench.datasets.own_content import mapped, offer
 
 
@@ -73,7 +73,6 @@ def test_structural_features_are_computed_once_per_cache(arxiv: None, monkeypatc
     assert not first.synthetic
     monkeypatch.setattr(module, "structural", lambda *_: pytest.fail("computed again"))
     again = load(NAME, dimension=4)
-    assert isinstance(first, NodeData) and isinstance(again, NodeData)
     assert (first.source, again.source) == ("mirror", "cache")
     assert first.feat.equal(again.feat) and first.fingerprint == again.fingerprint
     assert first.feat.shape == (NODES, 4) and not first.synthetic and first.fixed_split is not None

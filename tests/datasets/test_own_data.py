@@ -122,7 +122,6 @@ def test_words_for_missing_values_can_be_names_and_labels(villages: Path) -> Non
 
 def test_archive_and_tables_give_equal_content(villages: Path) -> None:
     tables, none = read(villages)
-    assert tables is not None
     assert none == []
     feat = tables["feat"]
     arrays = {"edges": tables["edges"][:, ::-1], "labels": tables["label"], "clients": tables["client"]}
@@ -135,7 +134,6 @@ def test_archive_and_tables_give_equal_content(villages: Path) -> None:
         np.savez(villages / "graph.npz", **arrays, **stored)
         content, mistakes = read(villages)
         assert mistakes == []
-        assert content is not None
         for name in ("edges", "label", "client", "split_train", "split_val", "split_test"):
             assert np.array_equal(content[name], tables[name]), name
 
@@ -301,7 +299,6 @@ def test_a_row_number_is_no_feature(villages: Path) -> None:
     shuffled = ["index," + text[0], *(f"{i * 7 % 10},{line}" for i, line in enumerate(text[1:]))]
     (villages / "nodes.csv").write_text("\n".join(shuffled))
     content = read(villages)[0]
-    assert content is not None
     assert content["feat"].shape == (10, 3)
 
 
@@ -321,13 +318,11 @@ def test_words_for_missing_labels_depend_on_the_other_labels(villages: Path, wor
     text = text.replace("ida,farmer,west,test", f"ida,{word},west,")
     (villages / "nodes.csv").write_text(text)
     content, mistakes = read(villages)
-    assert content is not None
     assert set(content["label"].tolist()) == {0, 1, 2}
     assert f"nodes.csv:10: label {word!r} is a class; leave it empty where a node has no label" in mistakes.notes
     numbers = text.replace("farmer", "3").replace("fisher", "+7")
     (villages / "nodes.csv").write_text(numbers)
     content, mistakes = read(villages)
-    assert content is not None
     assert content["label"].tolist() == [0, 1, 0, 1, 0, 0, 1, 1, -1, 1]
     assert [note for note in mistakes.notes if "1 node without a label" in note]
 
@@ -363,7 +358,6 @@ def test_tables_may_have_no_edge(villages: Path) -> None:
     (villages / "edges.csv").write_text("source,target\n")
     content, mistakes = read(villages)
     assert mistakes == []
-    assert content is not None
     assert content["edges"].shape == (0, 2)
     (villages / "edges.csv").write_text("")
     assert read(villages)[1] == ["edges.csv: no line and not even the header; write one line per edge"]

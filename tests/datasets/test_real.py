@@ -11,7 +11,7 @@ from fglbench.benchmark.runner.execute import FederationCache
 from fglbench.benchmark.suites.cell import registered_hash
 from fglbench.benchmark.suites.suitefile import load_suite
 from fglbench.datasets import DATASETS, PARTITIONS, describe, load, statistics
-from fglbench.datasets.federation import GraphSetData, NodeData
+from fglbench.datasets.federation import NodeData
 
 MIRROR = os.environ.get("FGLBENCH_MIRROR")  # read before the fixture that empties it
 
@@ -78,7 +78,6 @@ GRAPH_SETS = {  # graphs of each class in ascending order, and the EMD that FCLG
 @pytest.mark.parametrize("name", NODE_SETS)
 def test_node_sets(name: str) -> None:
     data = load(name)
-    assert isinstance(data, NodeData)
     sizes = data.graph.num_nodes(), data.graph.num_edges() // 2, data.feat.shape[1], data.num_classes
     assert sizes == NODE_SETS[name]
     assert data.source == "mirror"
@@ -104,14 +103,12 @@ def test_every_source_is_a_client_with_its_own_graph(name: str) -> None:
 @pytest.mark.parametrize("name", LARGEST_COMPONENTS)
 def test_largest_components(name: str) -> None:
     data = load(name, largest_component=True)
-    assert isinstance(data, NodeData)
     assert (data.graph.num_nodes(), data.graph.num_edges() // 2) == LARGEST_COMPONENTS[name]
 
 
 @pytest.mark.parametrize("name", GRAPH_SETS)
 def test_graph_sets(name: str) -> None:
     data = load(name)
-    assert isinstance(data, GraphSetData)
     counts, emd = GRAPH_SETS[name]
     assert sorted(np.bincount(data.label.numpy()).tolist()) == sorted(counts)
     if emd is not None:
@@ -120,7 +117,6 @@ def test_graph_sets(name: str) -> None:
 
 def test_the_assays_of_tox21_are_clients_scored_by_roc_auc() -> None:
     data = load("domains:tox21_ppar-gamma+tox21_are")
-    assert isinstance(data, GraphSetData)
     assert data.scored_by == "roc_auc" and [classes for _, classes in data.spaces] == [2, 2]
     active = [data.label[data.owner == client].bincount().tolist() for client in (0, 1)]
     assert active == [[7962, 222], [6069, 1098]]
@@ -129,14 +125,12 @@ def test_the_assays_of_tox21_are_clients_scored_by_roc_auc() -> None:
 def test_fedstars_group_of_sets_has_the_features_of_its_code() -> None:
     """Node labels of ENZYMES (3, without its 18 attributes), attributes of Letter, degrees of IMDB."""
     data = load("domains:enzymes+letter-low+imdb-binary", features="first")
-    assert isinstance(data, GraphSetData)
     assert data.spaces == ((3, 6), (2, 15), (65, 2))  # degrees from 64 on share a column
 
 
 @pytest.mark.parametrize("name", ["cora", "citeseer", "pubmed"])
 def test_public_splits(name: str) -> None:
     data = load(name)
-    assert isinstance(data, NodeData)
     assert data.fixed_split is not None
     train = data.label[data.fixed_split["train"]]
     assert train.bincount().tolist() == [20] * data.num_classes
@@ -149,7 +143,6 @@ def test_ten_published_splits(name: str) -> None:
     tested = []
     for index in (0, 9):
         data = load(name, split_index=index)
-        assert isinstance(data, NodeData)
         assert data.fixed_split is not None
         ids = [data.fixed_split[part].tolist() for part in ("train", "val", "test")]
         assert sorted(node for part in ids for node in part) == list(range(len(data.label)))

@@ -195,7 +195,6 @@ def sets(registries: None) -> str:
 
 def test_each_set_keeps_its_features_and_classes(sets: str) -> None:
     data = DATASETS.build(sets).load()
-    assert isinstance(data, GraphSetData)
     assert data.spaces == ((3, 2), (5, 4)) and data.num_classes == 4 and data.name == sets
     assert data.owner is not None and data.owner.tolist() == [0] * 8 + [1] * 12
     assert data.label.tolist() == [0, 1] * 4 + [0, 1, 2, 3] * 3

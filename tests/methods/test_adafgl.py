@@ -39,7 +39,6 @@ def ready(world: Federation, **params: Any) -> tuple[AdaFGL, ClientBatch]:
     """The method and its client batch at the start of step 2, with different head parameters per client."""
     simulation = run(world, params, phases=1)
     method, clients = simulation.method, simulation.client_batches[0]
-    assert isinstance(method, AdaFGL)
     simulation.models()  # gives the last download to the clients
     method.prepare_personal(clients)
     torch.manual_seed(3)
@@ -195,7 +194,6 @@ def test_confidence(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     for generator, seed in zip(clients.streams("seeds"), range(4), strict=True):
         generator.bit_generator.state = type(generator)(type(generator.bit_generator)(seed)).bit_generator.state
     for k, (client, generator) in enumerate(zip(world.clients, clients.streams("seeds"), strict=True)):
-        assert isinstance(client, NodeClient)
         graph, n = client.graph, client.graph.num_nodes()
         train = graph.ndata["train_mask"].nonzero().squeeze(1).tolist()
         order = generator.permutation(len(train)).tolist()

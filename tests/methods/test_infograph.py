@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from fglbench.benchmark.engine import is_statistic
-from fglbench.benchmark.engine.graphs.clustering import GraphClientBatch
 from fglbench.benchmark.engine.graphs.graphsets import neighbours
 from fglbench.methods.infograph import InfoGraphFedAvg, InfoGraphModel
 from fglbench.methods.parts.encoders import named
@@ -57,7 +56,6 @@ def test_loss_is_the_jensen_shannon_form_client_by_client() -> None:
 
 def test_batch_loss_scores_discriminated_node_codes_against_graph_codes(graph_sets: Make) -> None:
     (clients,) = start_graphs(graph_sets(), "infograph-fedavg").simulation.client_batches
-    assert isinstance(clients, GraphClientBatch)
     next(iter(clients.steps()))
     method, batch = InfoGraphFedAvg(), clients.minibatch
     losses = method.batch_loss(clients)

@@ -112,7 +112,6 @@ def test_any_row_can_mark_a_reference() -> None:
 
 def test_compare_by_hand() -> None:
     duel = compare(samples.board(samples.demo()), "gamma", "delta")
-    assert duel is not None
     assert duel.tasks["task"].tolist() == ["cora", "pubmed"]
     assert duel.tasks["n"].tolist() == [1, 2]
     assert duel.tasks["difference"].round(6).tolist() == [0.1, 0.104]
@@ -128,7 +127,6 @@ def test_compare_tests_six_datasets() -> None:
             samples.row(name, "b", s, 0.5) for s in (0, 1)
         ]
     duel = compare(samples.board(rows), "a", "b")
-    assert duel is not None
     assert (duel.low, duel.high) > (0.01, 0.01)
     assert "Over datasets, a is better than b" in duel.verdict
     assert "equivalent 0.00, better 1.00" in duel.verdict

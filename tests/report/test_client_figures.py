@@ -29,7 +29,6 @@ def test_clients_are_sorted_within_a_seed_before_seeds_are_averaged() -> None:
     rows = [samples.row("cora", "alpha", seed, 0.5) for seed in (0, 1)]
     files = [{"per_client": {"score": scores}} for scores in ([0.9, 0.1, 0.5], [0.2, 0.6, 0.8])]
     data = clients.clients_data(ranking(rows, files))
-    assert data is not None
     ((line,),) = (panel["lines"] for panel in data["panels"])
     assert line["name"] == "alpha"
     assert line["scores"] == pytest.approx([0.15, 0.55, 0.85])
@@ -47,7 +46,6 @@ def test_local_scores_replace_union_scores() -> None:
         {"per_client": scores} for scores in (both, {"score": [0.7], "personal_on_local": [0.5, 0.6]}, {"score": [0.7]})
     ]
     data = clients.clients_data(ranking(rows, files))
-    assert data is not None
     (panel,) = data["panels"]
     assert {line["name"]: line["scores"] for line in panel["lines"]} == {"alpha": [0.3, 0.4], "beta": [0.5, 0.6]}
 

@@ -222,7 +222,6 @@ def test_gains_by_hand() -> None:
 @pytest.mark.parametrize("partition", ["source", "own", "louvain"])
 def test_gain_columns_need_clients_from_the_data(partition: str) -> None:
     table = clients_table(Ranking(board(partition)))
-    assert table is not None
     titles = [column.title for column in table.columns]
     assert "Worst client, %" in titles and "Spread between clients, points" in titles
     gains = ["Clients above local training, %", "Least gain of a client, points"]

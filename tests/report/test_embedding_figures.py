@@ -46,7 +46,6 @@ def test_most_common_seed_is_shown_in_ranking_order() -> None:
     ]
     rows.append(samples.row("wiki", "alpha", 0, 0.4))
     data = embeddings.tsne_data(ranking(rows, {0: arrays(0), 3: arrays(1), 5: arrays(2)}))
-    assert data is not None
     (task,) = data["tasks"]
     assert (task["task"], task["seed"]) == ("cora", 1)
     board = ranking(rows, {})

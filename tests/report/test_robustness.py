@@ -127,7 +127,6 @@ def test_table_shows_area_and_loss_and_marks_the_best() -> None:
 def test_figure_shows_means_and_deviations_over_seeds() -> None:
     ranking = Ranking(samples.board(rows(), "stress"))
     data = figure.robustness_data(ranking)
-    assert data is not None
     noise, absence = data["panels"]
     assert (noise["task"], noise["condition"], noise["strengths"]) == ("cora", "label_noise", [0.0, 0.2, 0.6])
     assert absence["strengths"] == [0.0, 0.5, 0.9]

@@ -47,7 +47,6 @@ def test_one_sweep_per_parameter_in_order_of_values() -> None:
 
 def test_figure_shows_the_mean_over_seeds() -> None:
     data = curves.sensitivity_data(Ranking(samples.board(two_sweeps(), "sweep")))
-    assert data is not None
     a, b = data["panels"]
     assert a["values"] == [0, 0.5, 1, 10]
     assert a["mean"] == pytest.approx([0.51, 0.61, 0.71, 0.41])
@@ -166,14 +165,12 @@ def test_several_clips_are_several_curves() -> None:
     assert [place[1:] for place in ranking.privacy.curves] == [("fedavg", 1), ("fedavg", 3), ("moon", 1), ("moon", 3)]
     assert "Clip" in privacy_table(ranking.privacy).titles
     data = figure.privacy_data(ranking)
-    assert data is not None
     assert [line["name"] for line in data["panels"][0]["lines"]][:2] == ["fedavg, clip 1", "fedavg, clip 3"]
 
 
 def test_the_figure_is_logarithmic_with_levels_and_bands() -> None:
     ranking = Ranking(samples.board(rows()))
     data = figure.privacy_data(ranking)
-    assert data is not None
     (panel,) = data["panels"]
     assert panel["alone"] == pytest.approx(0.59)
     assert [line["epsilon"] for line in panel["lines"]] == [[4.0, 30.0, 80.0]] * 2
