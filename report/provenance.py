@@ -244,7 +244,7 @@ def training_settings(board: Board) -> Table:
         Column("Settings", lambda name: Cell(tuning_text(rows[name], board.over_budget.get(name, ""))), "text"),
         Column("Rounds", lambda name: _median(rows[name]["rounds"])),
         Column("Optimiser steps", lambda name: _steps(rows[name])),
-        Column("Still rising", lambda name: _rising(rows[name])),
+        Column("Not converged", lambda name: _rising(rows[name])),
         Column("Network", lambda name: Cell(network(rows[name], usual)), "text"),
     ]  # fmt: skip
     lines = [

@@ -151,7 +151,6 @@ def cut_phrases(boards: dict[str, Ranking]) -> list[str]:
         f"by {points(-one.mean)[1:]} ({points(-one.high)} to {points(-one.low)}). At alpha 10 FedAvg leads "
         f"significantly: Cora {gains[0]}, CiteSeer {gains[1]}, Photo {gains[2]}.",
         "results on clients and skew: 3 graphs, 3 seeds.",
-        "One leaderboard (Stress) stops after 40 rounds with settings chosen for 400.",
     ]
 
 

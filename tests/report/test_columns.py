@@ -106,10 +106,10 @@ def test_steps_rounds_and_networks_by_hand() -> None:
     board = samples.board(rows)
     assert line(board, "fedavg") == {
         "Method": "FedAvg", "Family": "shared model", "Settings": "untuned", "Rounds": "100",
-        "Optimiser steps": "300 (1.0x)", "Still rising": "0/2", "Network": "gcn",
+        "Optimiser steps": "300 (1.0x)", "Not converged": "0/2", "Network": "gcn",
     }  # fmt: skip
     assert line(board, "fml")["Optimiser steps"] == "600 (2.0x)"
-    assert line(board, "fml")["Still rising"] == "1/2"
+    assert line(board, "fml")["Not converged"] == "1/2"
     assert line(board, "fml")["Network"] == "gcn"  # other rows lack the parameter
     assert board.over_budget == {}
 
