@@ -99,20 +99,19 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
         traffic[name] < 1e6 and alone[name].verdict == "equivalent" for name in ("fedproto", "fedtgp", "lg-fedavg")
     )
     readme = [
-        "per dataset the best of 8 settings on validation nodes (16 for methods with many hyperparameters)",
+        "it tries 8 settings per dataset (16 with many hyperparameters), and validation nodes select the best",
         f"The main leaderboard has {ranked} tuned methods on {datasets} graphs: "
         "Cora, CiteSeer, ACM, Wiki, Photo, Actor, Chameleon, Squirrel. "
         "None is shown to be better than FedAvg by more than one point of accuracy. Then try FedSage: "
         f"it has the highest mean accuracy, {points(best.mean)} points against FedAvg (95% interval {span(best)[1:]}, "
-        "but its network is GraphSAGE, not GCN. "
-        "SCAFFOLD has the best mean rank. Both are *undecided*: the runs do not show whether the difference "
-        "is larger or smaller than one point. So are "
-        f"ten more, among them {papers[0]}, {papers[1]} and {papers[2]}",
+        "but with another network, GraphSAGE instead of GCN. "
+        "Or try SCAFFOLD: best mean rank. Both are *undecided*: the runs do not show whether the difference "
+        f"is within one point. Ten more methods are undecided, among them {papers[0]}, {papers[1]} and {papers[2]}",
         f"worse than FedAvg, by {min(losses):.1f} to {max(losses):.1f} points",
         f"by {points(gain.mean)[1:]} points of accuracy {span(gain)} and {points(macro.mean)[1:]} points of macro-F1 "
         f"{span(macro)}",
-        f"On a new, similar graph the 95% prediction is {points(low)} to {points(high)} points of accuracy (macro-F1: "
-        f"{points(low_f1)} to {points(high_f1)}): a loss is possible",
+        f"For a new, similar graph the 95% prediction interval is {points(low)} to {points(high)} points of accuracy (macro-F1: "
+        f"{points(low_f1)} to {points(high_f1)}): FedAvg may also lose",
         f"Two heterophilous graphs: Chameleon by {lost(gains, 'chameleon-filtered')} points (not "
         f"significant), Tolokers (another leaderboard) by "
         f"{lost(scores['fedavg'] - scores['local'], 'tolokers')} (ROC AUC, significant)",
@@ -212,7 +211,7 @@ def graph_phrases(boards: dict[str, Ranking]) -> list[str]:
     sets, nodes = (again.loc[again["suite"].isin(suites), "change"] for suites in (["graph"], ["node", "stress"]))
     return [
         f"on none of {len(above)} datasets does a method beat both",
-        f"on none of {len(lead)} datasets is the best method significantly above logistic regression",
+        f"regression on these counts of node labels on any of {len(lead)} datasets",
         f"FedAvg is {100 * -alone.mean:.1f} ({100 * -alone.high:.1f} to {100 * -alone.low:.1f}) below local training",
         "3 seeds (NCI1 clustering: one), published defaults, 12 to 137 test graphs per client",
         f"Computed again on another brand of CPU, {len(sets)} scores of graph classification change by "
