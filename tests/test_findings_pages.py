@@ -110,8 +110,8 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
         f"worse than FedAvg, by {min(losses):.1f} to {max(losses):.1f} points",
         f"by {points(gain.mean)[1:]} points of accuracy {span(gain)} and {points(macro.mean)[1:]} points of macro-F1 "
         f"{span(macro)}",
-        f"For a new, similar graph the 95% prediction interval is {points(low)} to {points(high)} points of accuracy (macro-F1: "
-        f"{points(low_f1)} to {points(high_f1)}): FedAvg may also lose",
+        f"For a new, similar graph the 95% prediction interval is {points(low)} to {points(high)} "
+        f"points of accuracy (macro-F1: {points(low_f1)} to {points(high_f1)}): FedAvg may also lose",
         f"Two heterophilous graphs: Chameleon by {lost(gains, 'chameleon-filtered')} points (not "
         f"significant), Tolokers (another leaderboard) by "
         f"{lost(scores['fedavg'] - scores['local'], 'tolokers')} (ROC AUC, significant)",
