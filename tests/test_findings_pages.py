@@ -112,7 +112,7 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
         f"{span(macro)}",
         f"For a new, similar graph the 95% prediction interval is {points(low)} to {points(high)} "
         f"points of accuracy (macro-F1: {points(low_f1)} to {points(high_f1)}): FedAvg may also lose",
-        f"Two heterophilous graphs: Chameleon by {lost(gains, 'chameleon-filtered')} points (not "
+        f"Heterophilous graphs: Chameleon by {lost(gains, 'chameleon-filtered')} points (not "
         f"significant), Tolokers (another leaderboard) by "
         f"{lost(scores['fedavg'] - scores['local'], 'tolokers')} (ROC AUC, significant)",
         f"FedProto, FedTGP and LG-FedAvg send less than 1 MB (FedAvg: {data_size(traffic['fedavg'])}), but gain less "
@@ -214,7 +214,7 @@ def graph_phrases(boards: dict[str, Ranking]) -> list[str]:
         f"regression on these counts of node labels on any of {len(lead)} datasets",
         f"FedAvg is {100 * -alone.mean:.1f} ({100 * -alone.high:.1f} to {100 * -alone.low:.1f}) below local training",
         "3 seeds (NCI1 clustering: one), published defaults, 12 to 137 test graphs per client",
-        f"Computed again on another brand of CPU, {len(sets)} scores of graph classification change by "
+        f"We computed scores again on another brand of CPU: {len(sets)} of graph classification changed by "
         f"{sets.mean():.1f} points on average (at most {sets.max():.1f}), {len(nodes)} of node classification by "
         f"{nodes.mean():.2f} (at most {nodes.max():.1f}).",
         "GCFL and GCFL+ never split a cluster at the released thresholds, so both have the same score "
@@ -256,7 +256,7 @@ def phrases(boards: dict[str, Ranking]) -> dict[str, list[str]]:
         f"Strong label skew (Dirichlet alpha 0.1): Cora by {skewed[0]} points (not significant), "
         f"CiteSeer by {skewed[1]} (significant)"
     )
-    readme.append(f"Classification of sets of graphs, untuned: by {100 * -alone.mean:.1f} points")
+    readme.append(f"Graph classification (each client holds many graphs), untuned: by {100 * -alone.mean:.1f} points")
     return {"README.md": readme, "results/FINDINGS.md": [*findings, *claim_phrases()]}
 
 
