@@ -214,9 +214,9 @@ def graph_phrases(boards: dict[str, Ranking]) -> list[str]:
         f"regression on these counts of node labels on any of {len(lead)} datasets",
         f"FedAvg is {100 * -alone.mean:.1f} ({100 * -alone.high:.1f} to {100 * -alone.low:.1f}) below local training",
         "3 seeds (NCI1 clustering: one), published defaults, 12 to 137 test graphs per client",
-        f"We computed {len(sets)} scores of graph classification and {len(nodes)} of node classification again on another "
-        f"brand of CPU. They changed by {sets.mean():.1f} points (at most {sets.max():.1f}) and {nodes.mean():.2f} points "
-        f"(at most {nodes.max():.1f}) on average.",
+        f"We computed {len(sets)} scores of graph classification and {len(nodes)} of node classification again on "
+        f"another brand of CPU. They changed by {sets.mean():.1f} points (at most {sets.max():.1f}) and "
+        f"{nodes.mean():.2f} points (at most {nodes.max():.1f}) on average.",
         "GCFL and GCFL+ never split a cluster at the released thresholds, so both have the same score "
         f"in {same} of {len(rows)} runs",
     ]

@@ -30,6 +30,7 @@ import json, sys
 from pydantic import Field, create_model
 import fglbench.benchmark.engine.config as config
 from fglbench.benchmark.cli import main
+from fglbench.benchmark.engine import Backbone
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.datasets import DATASETS, PARTITIONS, SPLITS
 from fglbench.methods import METHODS
@@ -43,6 +44,10 @@ config.TrainConfig = wider(config.TrainConfig)
 for registry in (BACKBONES, DATASETS, PARTITIONS, SPLITS, METHODS):
     for name in registry.names():
         registry._classes[name] = wider(registry.cls(name))
+for module in {sys.modules[METHODS.cls(name).__module__] for name in METHODS.names()}:  # architectures of methods
+    for name, cls in list(vars(module).items()):
+        if isinstance(cls, type) and issubclass(cls, Backbone) and cls.__module__ == module.__name__:
+            setattr(module, name, wider(cls))
 
 from fglbench.benchmark.runner.plan import make_plan
 from fglbench.benchmark.store import Store
