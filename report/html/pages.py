@@ -22,7 +22,7 @@ from jinja2 import Environment
 from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
-from ...benchmark.suites.catalogue import catalogue, entry
+from ...benchmark.suites.catalogue import catalogue, entry, is_board
 from ..board import FEDAVG, LOCAL, Board
 from ..characteristics import groups_of
 from ..figures.style import COLOUR_OF, CROWD
@@ -227,9 +227,10 @@ class Whole:
         return {paper.name: stated_counts(paper, self.views) for paper in papers() if self.has_paper(paper.name)}
 
     def tasks_of(self, dataset: str) -> list[tuple[Ranking, str]]:
-        """The tasks of a dataset that have a table, with their boards."""
+        """The tasks of a dataset that have a table, with their boards; of leaderboards only, if there are any."""
         plain = [(each, task) for each in self.boards for task in each.board.plain.tasks]
-        return [(each, task) for each, task in plain if each.board.task_row(task)["dataset"] == dataset]
+        tasks = [(each, task) for each, task in plain if each.board.task_row(task)["dataset"] == dataset]
+        return [(each, task) for each, task in tasks if is_board(each.board.suite)] or tasks
 
     def figures(self, suite: str, dataset: str = "") -> list[Drawn]:
         return [one for one in self.drawn if (one.suite, one.dataset) == (suite, dataset)]
