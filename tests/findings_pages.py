@@ -15,7 +15,7 @@ from fglbench.report.board import Board
 from fglbench.report.ranking import Ranking
 from fglbench.report.text import ABSENT, points
 
-from .statements import ROOT, correlation, effect, homophilous, same_graphs, span, squeezed
+from .statements import ROOT, correlation, homophilous, same_graphs, span, squeezed
 
 PAGES = {page.name: page for page in sorted((ROOT / "docs" / "findings").glob("*.md"))}
 SETTINGS = {  # numbers of papers, tables, experiments and hyperparameters
@@ -63,15 +63,14 @@ def stress(ranking: Ranking) -> list[str]:
     assert [name for name in verdicts if verdicts[name] == "worse"] == ["local", "fedproto"]
     assert list(table.index[:2]) == ["scaffold", "fedadam"] and table["label_noise loss"].idxmax() == "local"
     edges, labels = 100 * table["edge_noise loss"], 100 * table["label_noise loss"]
-    assert abs(edges["fedmlp"]) < 0.05 and ranking.inference.against["local"]["fedavg"].verdict == "better"
+    gain = ranking.inference.against["local"]["fedavg"]
+    assert abs(edges["fedmlp"]) < 0.05 and gain.verdict == "better"
     graphs = len(ranking.board.by_dataset)
     assert graphs == 6 and len(ranking.board.tasks) == 19 * graphs
     with_edges = edges.drop("fedmlp")
     return [
         "six graphs and 19 conditions",
-        f"FedAvg is above local training by {effect(ranking.inference.against['local']['fedavg'])[1:]}, better".replace(
-            " (", " points (", 1
-        ),
+        f"FedAvg is above local training by {points(gain.mean)[1:]} points {span(gain)}, better",
         f"Wrong labels cost local training {labels['local']:.1f} points on average, FedAvg {labels['fedavg']:.1f}.",
         f"Random edges cost methods that use edges {with_edges.min():.1f} to {with_edges.max():.1f} points",
     ]
