@@ -52,7 +52,10 @@ class Cluster:
             _join(options)
         self.shipped: dict[str, tuple[str, str, Any] | None] = {}  # by dataset; the reference keeps the object alive
         self.without_workers_since: float | None = None
-        self.gpus = options.device != "cpu" and (options.device == "cuda" or self._any_gpu())
+        self.gpus = options.device != "cpu" and (
+            options.device == "cuda"
+            or any(node["Resources"].get("GPU", 0) >= 1 for node in ray.nodes() if node["Alive"])
+        )
         needs = {"num_cpus": options.threads, "max_concurrency": 2, "max_restarts": 0}
         if options.memory_limit:
             needs["memory"] = int(options.memory_limit * 2**30)
@@ -74,11 +77,6 @@ class Cluster:
         if self.options.memory_limit:
             number = min(number, resources.get("memory", 0) / 2**30 / self.options.memory_limit)
         return int(min(number, resources.get("GPU", 0)) if self.gpus else number)
-
-    @staticmethod
-    def _any_gpu() -> bool:
-        """Whether a node has a GPU: with `--device auto` all workers then need one."""
-        return any(node["Resources"].get("GPU", 0) >= 1 for node in ray.nodes() if node["Alive"])
 
     def start(self, plugins: bool) -> RemoteWorker:
         device = "cuda:0" if self.gpus else "cpu"
