@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, model_validator
 
-from ...datasets.corruptions import Stress
+from ...datasets.federation import Stress
 from ...registry import option
 
 ATTACKS = ("label_flip", "sign_flip", "gaussian", "small_deviation")  # conditions: the share of hostile clients

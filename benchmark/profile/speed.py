@@ -14,19 +14,10 @@ import torch.nn.functional as F
 
 from ...datasets import DATASETS, PARTITIONS, SPLITS, Federation, build_federation
 from ...methods import METHODS
-from ..engine import (
-    BACKBONES,
-    Backbone,
-    Facts,
-    Method,
-    SparseMatrix,
-    TrainConfig,
-    collate,
-    set_up,
-    to_torch_csr,
-    whole_client,
-)
-from ..engine.device import measure, on, settle
+from ..engine import BACKBONES, Backbone, Facts, Method, SparseMatrix, TrainConfig, collate, to_torch_csr, whole_client
+from ..engine.device import measure, settle
+from ..engine.placing import on
+from ..engine.train import set_up
 from ..runner.system import opened, peak_memory, reset_peak_memory
 from ..suites.plugins import load_plugins
 

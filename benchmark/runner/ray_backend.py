@@ -1,7 +1,7 @@
 """Workers on a Ray cluster: one actor per worker, with CPUs and memory as Ray counts them, without shared files.
 
 Cells are sent pickled; rows and side files are sent back, and only the driver writes. A dataset that a node's cache
-does not have is sent through the object store, a plug-in by the runtime environment. `ray_node` is the code on a node.
+does not have is sent through the object store, a plug-in by the runtime environment. `process.Host` runs on a node.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from ...registry import UserError
 from ..store.provenance import code_version
 from ..suites.cell import Cell
 from .dataset_transfer import packed
-from .process import READY, RUN, Options
-from .ray_node import Host, News
+from .process import READY, RUN, Host, News, Options
 from .system import Ending
 
 SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # an empty settings frame of HTTP/2
@@ -107,7 +106,7 @@ class Cluster:
 
 
 class RemoteWorker:
-    """A worker on a node, by its actor `ray_node.Host`. up: it has reported, and is not lost. turn: its next report."""
+    """A worker on a node, by its actor `process.Host`. up: it has reported, and is not lost. turn: its next report."""
 
     def __init__(self, host: Any, cluster: Cluster) -> None:
         self.host, self.cluster = host, cluster

@@ -38,8 +38,7 @@ from ..suites.apart import begin
 from ..suites.cell import Cell
 from ..suites.request import Request, parse_setting
 from ..suites.select import apply_settings, impossible, narrow, with_own
-from ..suites.suite import TUNING_SEED, Sampler, Suite
-from ..suites.suitefile import load_suite
+from ..suites.suite import TUNING_SEED, Sampler, Suite, load_suite
 from ..suites.tuned import Tuned, Values, read_tuned, write_tuned
 from .design import Design, applied, values
 
