@@ -123,7 +123,8 @@ class WorkerProcess:
             return None
         self.process.join()
         code = self.process.exitcode or 0
-        if self._out_of_memory():
+        before, after = self.oom_kills, oom_kills()
+        if self.process.exitcode == -signal.SIGKILL and None not in (before, after) and after != before:
             return Ending("oom", "the worker was killed by the system for lack of memory; try fewer --jobs")
         if code < 0:
             outside = code in FROM_OUTSIDE
@@ -150,11 +151,6 @@ class WorkerProcess:
         end_marked(self.mark)
         self.pipe.close()
         self.log.unlink(missing_ok=True)
-
-    def _out_of_memory(self) -> bool:
-        """Whether the system has killed a process for lack of memory since the cell was given; False if unknown."""
-        before, after = self.oom_kills, oom_kills()
-        return self.process.exitcode == -signal.SIGKILL and None not in (before, after) and after != before
 
     def _last_error(self) -> str:
         """The last line of the log with an error, after a colon; else ""."""
@@ -230,7 +226,12 @@ def main(pipe: Connection, log: str, options: Options) -> None:
     ignore()
     threading.Thread(target=_die_with_parent, daemon=True).start()
     adopt()
-    _redirect_output(log)
+    Path(log).parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    os.close(handle)
+    faulthandler.enable()
     warnings.filterwarnings("ignore")
 
     import torch
@@ -277,15 +278,6 @@ def _die_with_parent() -> None:
         wait([parent.sentinel])
         end_descendants()
         os._exit(1)
-
-
-def _redirect_output(log: str) -> None:
-    Path(log).parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
-    os.dup2(handle, 1)
-    os.dup2(handle, 2)
-    os.close(handle)
-    faulthandler.enable()
 
 
 LOOK = 0.2  # seconds between measurements of the process's memory
