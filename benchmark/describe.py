@@ -25,8 +25,7 @@ from .engine.transforms import KINDS, kind_of
 from .suites.catalogue import FAMILIES, Entry
 from .suites.cell import Cell
 from .suites.plugins import REGISTRIES, built_in
-from .suites.suite import Suite
-from .suites.suitefile import load_suite, suite_names
+from .suites.suite import Suite, load_suite, suite_names
 
 
 @dataclass(frozen=True)

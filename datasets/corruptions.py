@@ -20,31 +20,12 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from ..registry import Spec, UserError, option
+from ..registry import UserError
 from .build import derive, node_client
-from .federation import Federation, GraphClient, NodeClient, NodeData, Rows, RowsClient, csr_tensor, to_scipy
+from .federation import Federation, GraphClient, NodeClient, NodeData, Rows, RowsClient, Stress, csr_tensor, to_scipy
 from .spec import bidirected
 
 BLOCK = 4096  # random pairs drawn at a time
-
-
-class Stress(Spec):
-    """The strength of each condition; 0: the condition is absent."""
-
-    feature_noise: float = option(
-        0.0, "Gaussian noise on all features: its length, in units of a node's mean (RMS) length", ge=0, later=True
-    )
-    missing_features: float = option(
-        0.0, "share of the non-zero features of each client's nodes that are set to 0", ge=0, le=1, later=True
-    )
-    edge_noise: float = option(0.0, "random edges added to each client, as a share of its edges", ge=0, later=True)
-    dropped_edges: float = option(0.0, "share of each client's edges that are removed", ge=0, le=1, later=True)
-    label_noise: float = option(
-        0.0, "share of each client's training nodes that get a random wrong label", ge=0, le=1, later=True
-    )
-    missing_labels: float = option(
-        0.0, "share of each client's training nodes that lose their label, except one", ge=0, lt=1, later=True
-    )
 
 
 def stressed(federation: Federation, conditions: Stress) -> Federation:

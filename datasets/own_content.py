@@ -57,7 +57,14 @@ def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
         negative = any(_negative(word) for word in set(raw.label.tolist()))
         hint = " (a negative number means no label)" if negative else ""
         mistakes.append(f"{raw.at('label', 0)}: {classes} different labels{hint}; a classifier needs at least 2")
-    _check_features(raw, mistakes)
+    if not raw.feat.shape[1]:
+        mistakes.append(f"{raw.at('feature', 0)}: no features; give each node at least one number, as its degree")
+    if sp.issparse(raw.feat):
+        wrong = np.zeros(raw.feat.shape[0], dtype=bool)
+        wrong[sp.coo_matrix(raw.feat).row[~np.isfinite(raw.feat.data)]] = True
+    else:
+        wrong = ~np.isfinite(raw.feat).all(axis=1)
+    mistakes.where(wrong, lambda i: f"{raw.at('feature', i)}: a feature is not finite (float32); give a number")
     split = _split(raw, codes, mistakes)
     client = None if raw.client is None else _plain(raw.client)
     if client is not None:
@@ -72,17 +79,6 @@ def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
     content = node_content(raw.edges, codes, raw.feat, split)
     mistakes.classes, mistakes.sites = _ranked(label), [] if client is None else _ranked(client)
     return content if client is None else content | {"client": _coded(client)[0]}
-
-
-def _check_features(raw: Raw, mistakes: Mistakes) -> None:
-    if not raw.feat.shape[1]:
-        mistakes.append(f"{raw.at('feature', 0)}: no features; give each node at least one number, as its degree")
-    if sp.issparse(raw.feat):
-        wrong = np.zeros(raw.feat.shape[0], dtype=bool)
-        wrong[sp.coo_matrix(raw.feat).row[~np.isfinite(raw.feat.data)]] = True
-    else:
-        wrong = ~np.isfinite(raw.feat).all(axis=1)
-    mistakes.where(wrong, lambda i: f"{raw.at('feature', i)}: a feature is not finite (float32); give a number")
 
 
 def _split(raw: Raw, codes: np.ndarray, mistakes: Mistakes) -> dict[str, np.ndarray]:

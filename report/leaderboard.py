@@ -85,9 +85,7 @@ README = ["Method", "Traffic", "Published"]  # columns, with means and the diffe
 
 
 def leaderboard(
-    boards: list[Ranking],
-    environments: dict[str, dict[str, Any]],
-    figures: dict[str, list[tuple[str, str]]],
+    boards: list[Ranking], environments: dict[str, dict[str, Any]], figures: dict[str, list[tuple[str, str]]]
 ) -> str:
     """LEADERBOARD.md. environments: by hash. figures: suite -> (file name, caption) of its figures."""
     named = [each for each in boards if is_board(each.board.suite)] or boards

@@ -13,9 +13,9 @@ import torch
 from fglbench.benchmark.contract import verdicts
 from fglbench.benchmark.contract.method_checks import check
 from fglbench.benchmark.contract.trial import trials
-from fglbench.benchmark.engine import BACKBONES, METHODS, TrainConfig, train
+from fglbench.benchmark.engine import BACKBONES, METHODS, TrainConfig
 from fglbench.benchmark.engine.method import Phase, Step
-from fglbench.benchmark.engine.train import set_up
+from fglbench.benchmark.engine.train import set_up, train
 from fglbench.datasets.federation import Federation
 
 from .sampled import sampled_trials

@@ -119,12 +119,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="say what would be run, 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask about runs of more than one core-hour")]
 Results = Annotated[Path, typer.Option("--results", metavar="DIR", callback=_expanded, help="the results folder")]
 ReadResults = Annotated[
-    Path | None,
-    typer.Option(
-        "--results",
-        metavar="DIR",
-        help="the results folder [runs while it has rows]",
-    ),
+    Path | None, typer.Option("--results", metavar="DIR", help="the results folder [runs while it has rows]")
 ]
 Json = Annotated[bool, typer.Option("--json", help="as JSON, for programs")]
 ResultsOrSubmission = Annotated[Path, typer.Argument(metavar="PATH", help="a results folder or a submission")]
@@ -143,9 +138,7 @@ SaveModels = Annotated[
 Data = Annotated[
     str | None,
     typer.Option(
-        "--data",
-        metavar="FOLDER",
-        help="a graph of your own: a folder with nodes.csv and edges.csv, or graph.npz",
+        "--data", metavar="FOLDER", help="a graph of your own: a folder with nodes.csv and edges.csv, or graph.npz"
     ),
 ]
 Metric = Annotated[

@@ -46,7 +46,7 @@ def describe(
     """Describe the node tasks of suites: adjusted homophily, label skew, share of a client's largest class, share of
     lost edges, nodes per client; means over seeds."""
     from ..suites.published import TASK, write_properties
-    from ..suites.suitefile import load_suite
+    from ..suites.suite import load_suite
 
     cells = [cell for name in names(suite) or DEFAULT for cell in load_suite(name).cells()]
     by_task = measured(cells)

@@ -153,7 +153,7 @@ def _narrowed(table: str, only: Iterable[str]) -> dict[str, tuple[str, ...]]:
 def _words(table: str) -> dict[str, set[tuple[str, str]]]:
     """Word for a dataset or method (the paper's, and ours) -> set of (axis, our name)."""
     from ...report.papers import printed, tables
-    from ..suites.suitefile import load_suite
+    from ..suites.suite import load_suite
 
     axes = ("dataset", "method")
     blocks = load_suite(table).cross

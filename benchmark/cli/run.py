@@ -206,7 +206,7 @@ def adopt(
     from ..store.places import submission_folder
     from ..store.self_reported import submission_stores
     from ..submission.listing import SETTINGS
-    from ..suites.suitefile import load_suite, suite_names
+    from ..suites.suite import load_suite, suite_names
 
     reported = submission_folder(results, name)
     if not reported.is_dir():

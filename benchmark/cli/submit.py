@@ -11,17 +11,7 @@ import typer
 
 from ..submission.listing import METADATA, Verdict
 from . import common as given
-from .common import (
-    Json,
-    Plugins,
-    ReadResults,
-    Suites,
-    answer,
-    completes,
-    found_folder,
-    names,
-    print_json,
-)
+from .common import Json, Plugins, ReadResults, Suites, answer, completes, found_folder, names, print_json
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -95,15 +85,11 @@ def packed(store: Store, about: Metadata, out: Path, suites: tuple[str, ...], tu
 SHOWN = 200  # lines of problems
 
 Base = Annotated[
-    str | None,
-    typer.Option("--base", metavar="REF_OR_DIR", help="a commit or folder that PATH may only add to"),
+    str | None, typer.Option("--base", metavar="REF_OR_DIR", help="a commit or folder that PATH may only add to")
 ]
 
 
-Maintainer = Annotated[
-    bool,
-    typer.Option("--maintainer", help="you maintain this board: rows that rank may be added"),
-]
+Maintainer = Annotated[bool, typer.Option("--maintainer", help="you maintain this board: rows that rank may be added")]
 
 
 def validate(

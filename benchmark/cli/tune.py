@@ -58,7 +58,7 @@ def tune(
     from ...datasets.own_data import metric_setting
     from ..runner.job import Options
     from ..runner.system import resolved
-    from ..suites.suitefile import load_suite
+    from ..suites.suite import load_suite
 
     if find_spec("optuna") is None:
         raise UserError("tune needs Optuna: pip install 'fglbench[tune]'")
@@ -174,7 +174,7 @@ def _tell_cost(studies: list[Study]) -> list[dict[str, Any]]:
 def _tell_hours(tuner: Tuner, name: str, studies: list[Study]) -> None:
     """Print the estimated cost of the studies, of what is left, and of the suite with the chosen settings."""
     from ..runner.job import Costs, Store, told
-    from ..suites.suitefile import load_suite
+    from ..suites.suite import load_suite
 
     if rows := [*Store(tuner.results).rows(), *tuner.store.rows()]:
         costs, suite = Costs(rows), load_suite(name).at_own_settings()

@@ -15,9 +15,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ...datasets.federation import Federation
 from ...metrics import sign
-from ..engine import MEASURES, METHODS, ClientBatch, Method, Step, Tree, train
+from ..engine import MEASURES, METHODS, ClientBatch, Method, Step, Tree
 from ..engine.optim import counting
 from ..engine.simulation import Simulation
+from ..engine.train import train
 from .trial import Trial, drawn, perturbed, relabelled, scored_labels, swapped
 from .verdicts import (
     ContractError,

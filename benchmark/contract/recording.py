@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..engine import ClientBatch, Download, Each, Evaluator, Method, Server, Step, Tree, set_up, transform
+from ..engine import ClientBatch, Download, Each, Evaluator, Method, Server, Step, Tree, transform
 from ..engine.graphs.clustering import ClusteringEvaluator
 from ..engine.simulation import Simulation
+from ..engine.train import set_up
 from .trial import Trial
 
 Logged = tuple[str, int, torch.Tensor]  # description, client (-1: the server), value

@@ -11,17 +11,15 @@ import torch
 
 from ...datasets.federation import Federation, NodeClient
 from . import lazy
-from .backbone import Backbone, Params
+from .backbone import Backbone, Network, Params
 from .client_batch import ClientBatch
 from .config import TrainConfig
 from .device import keep_freed, section, settle
-from .evaluate import LARGE, Models
+from .evaluate import LARGE, TASKS, Models, sizes
 from .hostile import Attack, RobustAggregation
 from .method import Arrangement, Common, Method, Phase, Server, Step
-from .network import Network
 from .payload import Download, Each, Seal, Tree, deliver, merge, tree_bytes
 from .rng import Streams, stream
-from .task import TASKS, sizes
 from .transforms import DroppedClients, HomeLayers, Privacy, Stragglers
 from .views import with_edges_between
 

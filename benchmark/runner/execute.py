@@ -26,9 +26,10 @@ from ...datasets.build import check_data
 from ...datasets.federation import Data, Federation, NodeClient
 from ...methods import METHODS
 from ...registry import UserError
-from ..engine import BACKBONES, Diverged, Evaluator, Models, Outcome, Skip, train
+from ..engine import BACKBONES, Diverged, Evaluator, Models, Skip
 from ..engine.device import HOST
-from ..engine.train import OnRound, set_up
+from ..engine.outcome import Outcome
+from ..engine.train import OnRound, set_up, train
 from ..store import Store
 from ..store.places import WRITTEN
 from ..store.provenance import now

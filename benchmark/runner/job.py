@@ -177,7 +177,8 @@ class Costs:
 
     def seconds(self, cell: Cell | ListedCell) -> float | str:
         """Seconds of a cell, or what is unknown of it, as "dataset actor"."""
-        facts = _of_cell(cell)
+        names = cell.names
+        facts = _facts(names["method"], names["dataset"], names["backbone"], cell.ends["local_epochs"])
         for kind in ("method", "dataset"):
             if (kind, facts[kind]) not in self.levels:
                 return f"{kind} {facts[kind]}"
@@ -247,11 +248,6 @@ def _seconds(row: Row) -> float | None:
 def _of_row(row: Row) -> Facts:
     asked = mapping(row.training)
     return _facts(row.method, row.dataset, row.backbone, asked.get("local_epochs"))
-
-
-def _of_cell(cell: Cell | ListedCell) -> Facts:
-    names = cell.names
-    return _facts(names["method"], names["dataset"], names["backbone"], cell.ends["local_epochs"])
 
 
 def _facts(method: str, dataset: str, backbone: str, epochs: object) -> Facts:

@@ -81,7 +81,11 @@ def split(path: Path) -> Iterator[tuple[int, bytes, list[str] | None]]:
             continue
         fields = None if number == 1 else fields_by_line[number - 1] if fields_by_line else fields_of(line)
         if fields is not None and len(fields) != len(COLUMNS):
-            _check_version(path, number, fields)
+            version = int(fields[0]) if fields and re.fullmatch("[0-9]{1,4}", fields[0]) else SCHEMA_VERSION
+            if version < SCHEMA_VERSION and len(fields) < len(COLUMNS):
+                raise UserError(f"{path}:{number}: written in result schema {version}; {OTHER}")
+            if version > SCHEMA_VERSION and len(fields) > len(COLUMNS):
+                raise UserError(f"{path}:{number}: {_newer(version)}")
             fields = None
         yield number, line, fields
 
@@ -106,15 +110,6 @@ def _check_header(path: Path, first: bytes) -> None:
     difference = "; ".join(f"{word} {', '.join(map(repr, some))}" for word, some in lists if some)
     what = f"the header is not that of result schema {SCHEMA_VERSION} ({difference or 'columns in another order'})"
     raise UserError(f"{path}: {what}; {OTHER}")
-
-
-def _check_version(path: Path, number: int, fields: list[str]) -> None:
-    """Raise UserError for a line of another version: an older one has fewer columns, a newer one more."""
-    version = int(fields[0]) if fields and re.fullmatch("[0-9]{1,4}", fields[0]) else SCHEMA_VERSION
-    if version < SCHEMA_VERSION and len(fields) < len(COLUMNS):
-        raise UserError(f"{path}:{number}: written in result schema {version}; {OTHER}")
-    if version > SCHEMA_VERSION and len(fields) > len(COLUMNS):
-        raise UserError(f"{path}:{number}: {_newer(version)}")
 
 
 def _newer(version: object) -> str:

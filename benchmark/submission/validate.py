@@ -17,8 +17,7 @@ from ..store.places import SUBMISSIONS, safe_name
 from ..store.schema import TRIAL
 from ..suites.cell import Cell, registered_hash
 from ..suites.select import CUSTOM, Request, at_settings, parted
-from ..suites.suite import TUNING_SEED
-from ..suites.suitefile import load_suite, suite_names
+from ..suites.suite import TUNING_SEED, load_suite, suite_names
 from ..suites.tuned import BACKBONE, TRAINING, Table, read_tuned
 from . import base as bases, curves
 from .listing import METADATA, SETTINGS, Findings, Folder, Verdict, check_environments, check_rows, inner

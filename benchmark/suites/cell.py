@@ -257,7 +257,7 @@ def settled(cell: Cell, *, filled: bool = False) -> Cell:
     """
     method = cell.method.build(METHODS)
     given = [entry.build(BACKBONES) for entry in cell.backbones]
-    # A method's model may be unregistered; the row has the registered architecture that it extends, or that of the cell.
+    # A method's model may be unregistered: then the row has the architecture that it extends, or that of the cell.
     answered = answer(method, "architecture", given)
     if not isinstance(answered, list | tuple) or len(answered) != len(given):
         raise UserError(

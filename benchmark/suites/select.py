@@ -30,8 +30,19 @@ from .request import (
     told_left,
     told_untuned,
 )
-from .suite import Backbones, Block, Count, Dataset, Method, Partition, Split, Suite
-from .suitefile import CUSTOM as CUSTOM, leaderboard_suites, load_suite
+from .suite import (
+    CUSTOM as CUSTOM,
+    Backbones,
+    Block,
+    Count,
+    Dataset,
+    Method,
+    Partition,
+    Split,
+    Suite,
+    leaderboard_suites,
+    load_suite,
+)
 from .tuned import Table, read_tuned
 
 

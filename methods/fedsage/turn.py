@@ -248,7 +248,12 @@ class Turn:
         self.held = self.impaired.missing[self.rows].clamp(max=settings.neighbours)
         self.reach = reach(batch, self.rows, clients.network.backbones[0].layers - 1)
         self._mending: Mending | None = None
-        self._learn()
+        trained = self.params | {f"classifier.{name}": value for name, value in self.classifier.items()}
+        self.clients.fit(self._joint, self.settings.generator_epochs, params=trained, name="joint")
+        self.clients.optimiser("joint").reset()  # frees half a gigabyte for a large d; fGen gets a new optimiser
+        with torch.no_grad():
+            self.encoding = self.generator.encode(self.params, self.clients.batch, None)
+            self.missing = self.generator.missing(self.params, self.encoding)
 
     def without(self, clients: ClientBatch) -> Impaired:
         """Return the client's graph without hidden nodes, and the targets of the generator."""
@@ -256,14 +261,6 @@ class Turn:
         with on_host():
             hidden = hide(member, settings.hidden_share, clients.streams("hidden nodes")[0])
         return impair(member, hidden, settings.neighbours)
-
-    def _learn(self) -> None:
-        trained = self.params | {f"classifier.{name}": value for name, value in self.classifier.items()}
-        self.clients.fit(self._joint, self.settings.generator_epochs, params=trained, name="joint")
-        self.clients.optimiser("joint").reset()  # frees half a gigabyte for a large d; fGen gets a new optimiser
-        with torch.no_grad():
-            self.encoding = self.generator.encode(self.params, self.clients.batch, None)
-            self.missing = self.generator.missing(self.params, self.encoding)
 
     def _noisy(self, encoding: torch.Tensor) -> torch.Tensor:
         (source,) = self.clients.streams("generator noise")

@@ -147,7 +147,13 @@ class FGGP(FedAvg):
     def client(self, clients: ClientBatch) -> Tree:
         clients.load(clients.received["model"])
         if self._viewed:
-            self._find_similar(clients)
+            due = (clients.round - 1) % self.refresh == 0
+            with torch.no_grad():
+                embedding = clients.batch.per_client(clients.forward(training=False).embedding)
+            clients.state["alike"] = [
+                alike(rows, self.neighbours) if due or not old.numel() else old
+                for rows, old in zip(embedding, clients.state["alike"], strict=True)
+            ]
             candidates = Candidates(clients.batch, clients.state["alike"])
             clients.fit(lambda clients: self.viewed_loss(clients, candidates))
         else:
@@ -160,16 +166,6 @@ class FGGP(FedAvg):
             "prototypes": [mean[classes] for mean, classes in zip(means, present, strict=True)],
             "classes": [classes.nonzero().squeeze(1) for classes in present],
         }
-
-    def _find_similar(self, clients: ClientBatch) -> None:
-        """Find similar nodes by the received model, every `refresh` rounds, and for clients without any."""
-        due = (clients.round - 1) % self.refresh == 0
-        with torch.no_grad():
-            embedding = clients.batch.per_client(clients.forward(training=False).embedding)
-        clients.state["alike"] = [
-            alike(rows, self.neighbours) if due or not old.numel() else old
-            for rows, old in zip(embedding, clients.state["alike"], strict=True)
-        ]
 
     def viewed_loss(self, clients: ClientBatch, candidates: Candidates) -> torch.Tensor:
         """Return the objective (K,)."""

@@ -19,7 +19,7 @@ import fglbench
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.runner import dataset_transfer
 from fglbench.benchmark.runner.backend import Observer
-from fglbench.benchmark.runner.ray_node import shipped_plugin
+from fglbench.benchmark.runner.process import shipped_plugin
 from fglbench.benchmark.store import Store, load_results, verified
 from fglbench.benchmark.suites.select import Request, select
 from fglbench.datasets.sources import cache_file
@@ -236,7 +236,7 @@ def test_a_killed_node_costs_no_row(tiny, cluster, lose_node, figures, tmp_path)
 
 def test_a_host_on_a_node_imports_no_numerical_package():
     code = (
-        "import sys, fglbench.benchmark.runner.ray_node; "
+        "import sys, fglbench.benchmark.runner.process; "
         "print({'torch', 'dgl', 'pandas', 'pydantic'} & set(sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"

@@ -24,13 +24,13 @@ from fglbench.benchmark.contract.trial import (
     scored_labels,
 )
 from fglbench.benchmark.contract.verdicts import fitting, plain_run
-from fglbench.benchmark.engine import Method, TrainConfig, train
+from fglbench.benchmark.engine import Method, TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.client_batch import ClientBatch
 from fglbench.benchmark.engine.gpu_kernels import GPU
 from fglbench.benchmark.engine.kernels import using
 from fglbench.benchmark.engine.payload import Tree
-from fglbench.benchmark.engine.train import set_up
+from fglbench.benchmark.engine.train import set_up, train
 from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation
 from fglbench.datasets.federation import Federation, Goal, GraphClient, RowsClient
 from fglbench.methods import METHODS
