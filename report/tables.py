@@ -188,6 +188,7 @@ RANKING = [
     Column("Wins", partial(_figure, "wins", _whole), falling=True, best=True),
     Column("Traffic", partial(_figure, "traffic", data_size)),
     TIME,
+    Column("Peak, MiB", partial(_figure, "peak", partial(number, digits=0))),
     Column("Uploads", _uploads, "word"),
     Column("Published", _published, "word"),
 ]
