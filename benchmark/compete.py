@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..report.statistics import Difference, paired_difference, ranks
 from .store.schema import Row
-from .suites.published import BOARDS, PublishedTask, published_tasks
+from .suites.catalogue import BOARDS, PublishedTask, published_tasks
 
 Place = tuple[str, str, int]  # dataset, partition, clients
 DRAWS = 2000

@@ -14,8 +14,7 @@ from typing import Any
 from ..datasets.partitioning import CuttingSpec
 from ..datasets.spec import DatasetSpec
 from ..registry import listed, parameters
-from .contract.recording import record
-from .contract.verdicts import Inapplicable, fitting
+from .contract.recording import Inapplicable, fitting, record
 from .engine import ClientBatch, Step, TrainConfig, Tree
 from .engine.config import FORMER
 from .engine.method import WHAT, Method

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..registry import UserError
 from .runner.backend import Observer
-from .store.places import safe_name
+from .store.row_file import safe_name
 
 if TYPE_CHECKING:
     from .runner.plan import Item

@@ -18,8 +18,7 @@ from ..benchmark.engine import (
 from ..registry import option
 from .fedavg import FedAvg
 from .fedprox import FedProx
-from .parts.encoders import GCNEncoder, Head, named
-from .parts.mutual_information import PersonalisedPageRank, jensen_shannon
+from .parts.encoders import GCNEncoder, Head, PersonalisedPageRank, jensen_shannon, named
 
 
 class MVGRLModel(Encoder):

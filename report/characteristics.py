@@ -11,9 +11,9 @@ import pandas as pd
 from scipy import stats
 
 from ..benchmark.store.schema import mapping
-from ..benchmark.suites.published import TASK, TRAINED, Task, read_properties
+from ..benchmark.suites.catalogue import TASK, TRAINED, Task, read_properties
 from .board import FEDAVG, LOCAL, Board
-from .groups import family, kind_of_data
+from .display_names import family, kind_of_data
 from .text import Cell, Column, Line, Table, count, number, number_cell, p_value, plain, points, slug
 
 SPLIT = "label skew"  # the property that divides datasets into groups

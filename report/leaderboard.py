@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..benchmark.store.self_reported import SelfReported, self_reported
+from ..benchmark.store.folder import SelfReported, self_reported
 from ..benchmark.suites.catalogue import is_board
 from ..registry import UserError
 from .board import FEDAVG, LOCAL
-from .groups import display
+from .display_names import display
 from .ranking import Ranking
 from .statistics import Posterior
 from .tables import ranking_table

@@ -12,8 +12,7 @@ import pandas as pd
 
 from ..benchmark.store.schema import mapping
 from .board import LOCAL, Board
-from .display_names import entrant_labels
-from .groups import display
+from .display_names import display, entrant_labels
 from .text import ABSENT, Cell, Column, Line, Table, finite, mean_std, plain, slug
 
 MIN_NOISES = 3  # amounts of noise that make a curve

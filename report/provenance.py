@@ -11,7 +11,7 @@ import pandas as pd
 
 from ..benchmark.store.schema import mapping, parse
 from .board import Board
-from .groups import display, family
+from .display_names import display, family
 from .text import ABSENT, Cell, Column, Line, Span, Table, count, finite, md, plain, slug, spans
 
 MACHINE = {  # fields of an environment; packages are shown after the first

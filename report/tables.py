@@ -11,7 +11,7 @@ import pandas as pd
 from ..metrics import ADAPTED, SCORES, UNSEEN, sign
 from .board import MEASURES, Board
 from .characteristics import groups_of
-from .groups import display, published, uploads
+from .display_names import display, published, uploads
 from .provenance import missing
 from .ranking import Ranking
 from .statistics import DECIMALS, MIN_SEEDS, Posterior

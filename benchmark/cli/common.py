@@ -16,7 +16,7 @@ from rich.table import Table
 
 from ...registry import UserError
 from ..known import check_names, completions
-from ..store.places import WRITTEN, reading
+from ..store.row_file import WRITTEN, reading
 from ..suites.request import check_settings
 
 if TYPE_CHECKING:

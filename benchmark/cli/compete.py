@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...registry import UserError
-from ..store.places import safe_name
-from ..suites.published import BOARDS, published_tasks
+from ..store.row_file import safe_name
+from ..suites.catalogue import BOARDS, published_tasks
 from . import common as given
 from .common import answer, complain, plain_console
 from .run import ask

@@ -203,8 +203,8 @@ def adopt(
     from ...methods import METHODS
     from ..runner.job import Costs, Job, Options, Request, Store, told
     from ..runner.system import resolved
-    from ..store.places import submission_folder
-    from ..store.self_reported import submission_stores
+    from ..store.folder import submission_stores
+    from ..store.row_file import submission_folder
     from ..submission.listing import SETTINGS
     from ..suites.suite import load_suite, suite_names
 
@@ -245,7 +245,7 @@ def adopt(
 def _tell_differences(results: Path, name: str) -> list[dict[str, Any]]:
     """Print each reported score with ours. Returns the same as data."""
     from ...report.text import plain
-    from ..store.self_reported import self_reported
+    from ..store.folder import self_reported
 
     differences = []
     for each in self_reported(results):

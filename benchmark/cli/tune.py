@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...registry import UserError
-from ..store.places import SHIPPED, WRITTEN
+from ..store.row_file import SHIPPED, WRITTEN
 from . import common as given
 from .common import answer, complain, completes, plain_console, plain_table, print_json
 

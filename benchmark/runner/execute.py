@@ -31,8 +31,8 @@ from ..engine.device import HOST
 from ..engine.outcome import Outcome
 from ..engine.train import OnRound, set_up, train
 from ..store import Store
-from ..store.places import WRITTEN
 from ..store.provenance import now
+from ..store.row_file import WRITTEN
 from ..store.schema import Row
 from ..store.side_files import SideFiles
 from ..suites.cell import Cell, check_clients

@@ -20,7 +20,7 @@ import numpy as np
 from ...registry import UserError
 from ..store import Store
 from ..store.schema import Row, mapping
-from ..suites.published import published
+from ..suites.catalogue import published
 from ..suites.request import ListedCell, Request, select_listed
 from .plan import Plan, listed_version, make_plan, with_data
 from .process import Options

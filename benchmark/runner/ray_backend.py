@@ -26,11 +26,11 @@ import ray
 from ray.exceptions import OutOfMemoryError, RayError, RayTaskError, RuntimeEnvSetupError
 
 from ... import __version__
+from ...datasets.own_data import packed
 from ...datasets.sources import cache_file
 from ...registry import UserError
 from ..store.provenance import code_version
 from ..suites.cell import Cell
-from .dataset_transfer import packed
 from .process import READY, RUN, Host, News, Options
 from .system import Ending
 

@@ -20,8 +20,8 @@ from ...registry import UserError
 from ..engine.config import TrainConfig
 from ..engine.method import effective_training
 from ..store import row_file
-from ..store.places import place as place_of
 from ..store.provenance import canonical
+from ..store.row_file import place as place_of
 from ..store.schema import FORMULA, RULES, Row
 from ..suites.cell import NAMING, Cell, Choice, settled
 from .listing import Findings, Folder, listed

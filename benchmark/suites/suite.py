@@ -39,7 +39,7 @@ from ...datasets import DATASETS, PARTITIONS, SPLITS
 from ...methods import METHODS
 from ...registry import SEED_BOUND, Registry, UserError, did_you_mean, seed_range
 from ..engine.backbones import BACKBONES
-from ..store.places import NAME, RESERVED
+from ..store.row_file import NAME, RESERVED
 from .cell import Cell, Choice, Part, settled, train_config
 from .tuned import Table, Tuned, read_tuned, tuned_file
 

@@ -21,7 +21,7 @@ from ...registry import UserError
 from ...report.figures.style import COLOURS, FAINT, RC, legend_below, looks, packed, short
 from ...report.text import ABSENT, markdown_table as sheet, md
 from ..store import Store
-from ..store.places import APART
+from ..store.row_file import APART
 from ..store.schema import Row
 from ..suites.tuned import Tuned, read_tuned
 from .session import DEFAULT, Study, Wanted, studies

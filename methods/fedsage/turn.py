@@ -28,8 +28,7 @@ from ...datasets.federation import NodeClient
 from ...registry import option
 from ..fedavg import FedAvg
 from .mending import Mending
-from .neighgen import Impaired, NeighGen, hide, impair, linear, match
-from .products import Thinned, product
+from .neighgen import Impaired, NeighGen, Thinned, hide, impair, linear, match, product
 
 
 def random_neighbours(

@@ -25,8 +25,8 @@ from markupsafe import Markup, escape
 from ...benchmark.suites.catalogue import catalogue, entry, is_board
 from ..board import FEDAVG, LOCAL, Board
 from ..characteristics import groups_of
+from ..display_names import display, families, family, kind_of_data, published, uploads
 from ..figures.style import COLOUR_OF, CROWD
-from ..groups import display, families, family, kind_of_data, published, uploads
 from ..leaderboard import ABOUT_REPORTED, REPORTED, key_findings
 from ..papers import papers
 from ..provenance import protocol

@@ -13,7 +13,7 @@ from ...benchmark.store.schema import mapping
 from .. import tables
 from ..board import FEDAVG, Board
 from ..compare import compare
-from ..groups import display
+from ..display_names import display
 from ..inference import BASELINES
 from ..papers import papers
 from ..provenance import missing, reasons
