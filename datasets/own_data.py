@@ -2,8 +2,9 @@
 
 `fglbench run --data FOLDER` and `announce` register a folder. The variable FGLBENCH_OWN lists folders (separated as in
 PATH, or one folder) for the other commands. Workers get them with the job: `known_folders` and `add_folders` on the
-same machine, `packed` and `keep` on another, which also transfer cache files of other datasets. The parameter `sha256` is the beginning of the content's fingerprint,
-so rows and keys identify the content, and an edited folder is another experiment.
+same machine, `packed` and `keep` on another (which transfer cache files of other datasets too). The parameter `sha256`
+is the beginning of the content's fingerprint, so rows and keys identify the content, and an edited folder is another
+experiment.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def add_folders(known: Iterable[tuple[str, str, Stamp]]) -> None:
         _shared[Path(path)] = file, stamp
 
 
-# -- transfer to workers on other machines: they check a loaded dataset against the fingerprint, registered or the cell's
+# -- transfer to workers on other machines, which check the fingerprint of what they load ------------------------------
 
 
 def held() -> list[str]:
@@ -151,8 +152,8 @@ def held() -> list[str]:
 
 
 def packed(name: str) -> tuple[str, str, bytes] | None:
-    """Return (name, sha256, bytes) of a dataset's cache file, or of the content of own data; None if there is none, as for
-    generated data."""
+    """Return (name, sha256, bytes) of a dataset's cache file, or of the content of own data; None if there is none, as
+    for generated data."""
     if name.startswith(OWN):
         stream = io.BytesIO()
         np.savez_compressed(stream, **DATASETS.build(name).content()[0])  # type: ignore[arg-type]
@@ -165,8 +166,8 @@ def packed(name: str) -> tuple[str, str, bytes] | None:
 
 
 def keep(name: str, sha256: str, data: bytes) -> None:
-    """Store the result of `packed` of another machine in this machine's cache, unless it has a copy. Own data are kept in
-    this process, and take precedence over a folder.
+    """Store the result of `packed` of another machine in this machine's cache, unless it has a copy. Own data are kept
+    in this process, and take precedence over a folder.
 
     UserError if the bytes are not those that were sent. If the cache cannot be written, nothing is stored, and the
     dataset is loaded from its sources.
