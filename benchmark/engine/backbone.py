@@ -84,6 +84,13 @@ class Backbone(Spec):
         """A backbone of class `cls` with the options of this one that `Backbone` has, and `changed`."""
         return cls(**{name: getattr(self, name) for name in Backbone.model_fields} | changed)
 
+    def registered(self) -> Backbone | None:
+        """The registered architecture that this one is or extends, None if there is none."""
+        if not self.name:
+            return None
+        cls = BACKBONES.cls(self.name)
+        return cls(**{name: value for name, value in self.params().items() if name in cls.model_fields})
+
     def widths(self, features: int, classes: int) -> list[tuple[int, int]]:
         """(in, out) of each layer, the linear head excluded."""
         last = self.hidden if self.linear_head else classes

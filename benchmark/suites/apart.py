@@ -290,7 +290,7 @@ def _architecture(name: str, params: dict[str, Any], backbones: list[tuple[str, 
     answered = answer(METHODS.build(name, params), "architecture", [BACKBONES.build(*each) for each in backbones])
     if not isinstance(answered, list | tuple) or not all(isinstance(each, Backbone) for each in answered):
         return f"{answered!r:.60}"
-    return [(each.name, each.params()) if each.name else None for each in answered]
+    return [(mine.name, mine.params()) if (mine := each.registered()) else None for each in answered]
 
 
 def _content(name: str, params: dict[str, Any]) -> None:

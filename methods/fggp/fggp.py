@@ -120,7 +120,7 @@ class FGGP(FedAvg):
     temperature: float = option(0.1, "temperature of a prediction's weights (code: 0.1)", gt=0)
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [ViewModel(**backbone.params()) for backbone in super().architecture(backbones)]
+        return [backbone.turned_into(ViewModel) for backbone in super().architecture(backbones)]
 
     def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
         reason = super().skip(facts, backbones)

@@ -15,6 +15,7 @@ from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.select import Request, select
 from fglbench.benchmark.suites.suite import load_suite, parse_suite, suite_names
 from fglbench.benchmark.tune.session import Wanted, studies
+from fglbench.methods import METHODS
 from fglbench.registry import UserError
 
 TEXT = """\
@@ -93,6 +94,14 @@ def test_a_method_may_fix_its_architecture():
     assert cell.backbone == "mlp+mlp"
 
 
+@pytest.mark.parametrize("method", METHODS.names())
+def test_each_method_runs_on_a_registered_architecture(method):
+    text = TEXT.replace("gcn+mlp, methods: local", f"gin, methods: {method}")
+    cell = parse_suite(text, PATH).cells()[-1]
+    assert cell.method.name == method
+    assert all(choice.build(BACKBONES).params() == choice.params for choice in cell.backbones)
+
+
 def ratio_defaults():
     from fglbench.datasets import SPLITS
 
@@ -162,6 +171,8 @@ def test_shipped_suites_are_sound():
         "fedmlp": "mlp",
         "fedsage": "sage",
         "fedsage+": "sage",
+        "feddep": "sage",
+        "fedlog": "sage",
         "fedomd": "ortho-gcn",
     }  # methods that fix the architecture
     assert all(c.backbone == architectures.get(c.method.name, "gcn") for c in cells)
