@@ -13,7 +13,7 @@ from typing import Any
 from ...datasets import DATASETS
 from ...methods import METHODS
 from ...registry import UserError
-from ..store.places import SUBMISSIONS, safe_name
+from ..store.row_file import SUBMISSIONS, safe_name
 from ..store.schema import TRIAL
 from ..suites.cell import Cell, registered_hash
 from ..suites.select import CUSTOM, Request, at_settings, parted
