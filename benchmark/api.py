@@ -154,7 +154,6 @@ def _check_methods(methods: Iterable[str]) -> None:
 
 
 def _frame(job: Job, observer: Observer | None) -> pd.DataFrame:
-    """Run a job. Returns its rows."""
     import pandas as pd
 
     from .store.schema import COLUMNS

@@ -79,5 +79,4 @@ def standing_of(table: pd.DataFrame, method: str) -> Standing:
 
 
 def _place(means: pd.Series, method: str) -> int:
-    """1 plus the number of methods with a lower mean rank."""
     return 1 + int((means.round(9) < round(float(means[method]), 9)).sum())

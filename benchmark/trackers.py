@@ -141,7 +141,6 @@ class MLflow(Tracker):
 
 
 def _needed(module: str, extra: str) -> Any:
-    """Import a module. UserError with the command that installs it."""
     try:
         return import_module(module)
     except ImportError as error:

@@ -119,5 +119,4 @@ STEADY = 10  # number of last losses whose deviation is compared with the thresh
 
 
 def _broadcast(clients: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Return a tensor (K,) in a shape that broadcasts with `value` (K, ...)."""
     return clients.view(-1, *[1] * (value.dim() - 1))

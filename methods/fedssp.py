@@ -224,7 +224,6 @@ class SpectralModel(GraphModel):
 
     @staticmethod
     def _normal(params: Params, name: str, rows: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
-        """Return LayerNorm of each row."""
         scaled = F.layer_norm(rows, rows.shape[1:]) * params[f"{name}.weight"].index_select(0, owners(sizes))
         return segment_add(scaled, params[f"{name}.bias"], sizes)
 

@@ -12,7 +12,8 @@ import pandas as pd
 
 from ..benchmark.store.schema import mapping
 from .board import LOCAL, Board
-from .display_names import display, entrant_labels
+from .display_names import entrant_labels
+from .groups import display
 from .text import ABSENT, Cell, Column, Line, Table, finite, mean_std, plain, slug
 
 MIN_NOISES = 3  # amounts of noise that make a curve
@@ -122,5 +123,4 @@ def _natural_order(place: tuple[str, str, float]) -> tuple[list[str], tuple[str,
 
 
 def _number(value: object) -> float:
-    """The number; 0 for a missing setting."""
     return float(value) if isinstance(value, int | float) else 0.0

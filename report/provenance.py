@@ -11,7 +11,7 @@ import pandas as pd
 
 from ..benchmark.store.schema import mapping, parse
 from .board import Board
-from .display_names import display, family
+from .groups import display, family
 from .text import ABSENT, Cell, Column, Line, Span, Table, count, finite, md, plain, slug, spans
 
 MACHINE = {  # fields of an environment; packages are shown after the first
@@ -179,7 +179,6 @@ def _clients(rows: pd.DataFrame) -> str:
 
 
 def _code(text: object) -> str:
-    """A short hash that is safe in a code span, where backslashes do not escape."""
     return "".join(c for c in str(text)[:12] if c.isalnum() or c in "-_. ")
 
 

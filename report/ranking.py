@@ -11,7 +11,7 @@ import pandas as pd
 from ..benchmark.store.schema import mapping
 from .board import Board
 from .characteristics import Characteristics
-from .display_names import display
+from .groups import display
 from .inference import Inference
 from .privacy_cost import PrivacyCost
 from .robustness import Robustness

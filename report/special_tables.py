@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..metrics import FALLING, sign
 from .board import LOCAL, Board, over_seeds
-from .display_names import display, kind_of_data
+from .groups import display, kind_of_data
 from .ranking import Ranking
 from .statistics import Posterior, performance_profile, ranks, win_rates
 from .sweeps import AXES

@@ -148,7 +148,6 @@ def _method_of(file: Path, wanted: str | None) -> tuple[str, str]:
 
 
 def _cells(name: str, datasets: tuple[str, ...], rounds: int | None, seeds: tuple[int, ...]) -> list[Cell]:
-    """The cells of a method on the board, with its default settings."""
     from ..suites.select import Request, parted  # not `select`, which warns about settings that are not tuned
     from ..suites.tuned import Values
 

@@ -224,7 +224,6 @@ def partition(
 
 
 def _as_data(description: Description) -> dict[str, Any]:
-    """A partition as JSON data."""
     clients = description.clients.to_dict("records")
     return {
         "clients": [{**client, "labels": list(map(int, counts))}

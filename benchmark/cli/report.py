@@ -106,7 +106,6 @@ def _checked(results: Path, readme: Path | None, figures: bool) -> dict[str, Any
 
 
 def _written(results: Path, readme: Path | None, figures: bool) -> tuple[Report, dict[str, Any]]:
-    """Write what has changed. Returns the report, and the result as data."""
     from ...report import build
 
     made = _made(results, readme, figures)
@@ -119,7 +118,6 @@ def _written(results: Path, readme: Path | None, figures: bool) -> tuple[Report,
 
 
 def _site(results: Path, readme: Path | None, figures: bool, site: Path) -> dict[str, Any]:
-    """Write the report and the site. Returns the result as data."""
     from ...report import build
     from ...report.text import data_size
 

@@ -85,7 +85,6 @@ def run(
 
 
 def _as_data(plan: Plan) -> dict[str, Any]:
-    """A plan as JSON data: counts by state; suite, key, state and identity of every cell."""
     cells = [
         {"suite": item.suite, "key": item.cell.key, "state": item.state, "stale": item.stale, **item.cell.identity}
         for item in plan.items
@@ -134,7 +133,6 @@ def carry_out(job: Job, dry_run: bool, json: bool = False, yes: bool = False) ->
 
 
 def _tell(job: Job, plan: Plan[C], console: Console) -> None:
-    """Print the plan of a dry run with its cells and costs."""
     _tell_plan(plan, console)
     for line in outline(plan.todo):
         console.print(line, soft_wrap=True)

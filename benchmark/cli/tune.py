@@ -108,7 +108,6 @@ def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool, said: dict[str, Any]
 
 
 def _next(wanted: Wanted, tuner: Tuner) -> str:
-    """The command that runs the chosen settings."""
     if wanted.own_dataset is None:
         return f"fglbench run -s {wanted.suite}"
     from ...datasets.own_data import folder_of

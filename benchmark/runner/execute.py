@@ -146,7 +146,6 @@ def _describe(federation: Federation) -> dict[str, Any]:
 
 
 def _no_score(federation: Federation) -> str:
-    """Return why a run has no score, and the fix if there is one."""
     unit, masks = federation.whole.task, federation.masks
     if masks and not masks["test"].any():
         return f"no score: no {unit} is a test {unit}; give the split a larger test share"

@@ -255,5 +255,4 @@ def _facts(method: str, dataset: str, backbone: str, epochs: object) -> Facts:
 
 
 def _ends(training: Mapping[str, object]) -> tuple[str, str]:
-    """The conditions that end a run: its cap on rounds and its patience."""
     return str(training.get("rounds")), str(training.get("patience"))

@@ -210,7 +210,6 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def _sweep_logs(folder: Path) -> None:
-    """Remove the logs of workers whose run was killed."""
     for path in folder.glob("worker-*-*.txt"):
         run = path.name.split("-")[1]
         if run.isdecimal() and not psutil.pid_exists(int(run)):

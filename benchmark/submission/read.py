@@ -133,7 +133,6 @@ def lines_of(folder: Folder, findings: Findings) -> list[Line]:
 
 
 def _located(error: UserError, path: Path) -> tuple[int, str]:
-    """(line, problem) of an error about a row file; without a line it is about the header."""
     _, number, what = re.split(r"^(?::(\d+))?: ", str(error).removeprefix(str(path)), maxsplit=1)
     return int(number or 1), what
 

@@ -58,7 +58,6 @@ def _validated(folder: Folder) -> dict[str, Any]:
 
 
 def _suites(folder: Folder) -> dict[str, Folder]:
-    """The folder restricted to the files of each suite."""
     files = dict[str, dict[str, list[str]]]()
     for kind in OF_SUITE:
         for file in folder.files.get(kind, ()):

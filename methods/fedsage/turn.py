@@ -81,7 +81,6 @@ class Answer:
         ]
 
     def _slot(self, p: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return weight (2048, d) and bias of slot p."""
         return self.shown[f"slot.{p}.weight"].detach(), self.shown[f"slot.{p}.bias"].detach()
 
     @section("answers")
@@ -96,7 +95,6 @@ class Answer:
         return gradients | self._used(x, targets)
 
     def _used(self, x: Features, targets: np.ndarray) -> Tensors:
-        """Return the gradients of the used parameters."""
         gradients: Tensors = {}
         wide = torch.zeros_like(self.wide)
         for p, users in enumerate(self.users):

@@ -255,5 +255,4 @@ class FGGP(FedAvg):
 
     @staticmethod
     def _classes(params: Params) -> int:
-        """Return the number of outputs of the model's last layer."""
         return next(reversed([value for name, value in params.items() if name.endswith(".bias")])).shape[1]

@@ -22,7 +22,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ..ranking import Ranking
-from . import clients, curves, embeddings, ranks, style
+from . import clients, convergence, curves, embeddings, ranks, style
 from .style import packed
 
 
@@ -77,7 +77,7 @@ PLOTS = [
     Plot("tiers.png", ranks.TIERS_CAPTION, ranks.tiers_data, ranks.draw_tiers),
     Plot("cost.png", ranks.COST_CAPTION, ranks.cost_data, ranks.draw_cost),
     Plot("rank_heatmap.png", ranks.RANKS_CAPTION, ranks.rank_data, ranks.draw_ranks),
-    Plot("convergence.png", curves.CAPTION, curves.data, curves.draw, panels=True, percent=True),
+    Plot("convergence.png", convergence.CAPTION, convergence.data, convergence.draw, panels=True, percent=True),
     Plot(
         "per_client.png", clients.CLIENTS_CAPTION, clients.clients_data, clients.draw_clients, panels=True, percent=True
     ),

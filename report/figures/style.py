@@ -24,7 +24,7 @@ from PIL import Image
 from seaborn.utils import relative_luminance
 
 from ..board import FEDAVG, LOCAL
-from ..display_names import display
+from ..groups import display
 from ..text import data_size, plain
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]

@@ -13,7 +13,7 @@ from ...benchmark.store.schema import mapping
 from .. import tables
 from ..board import FEDAVG, Board
 from ..compare import compare
-from ..display_names import display
+from ..groups import display
 from ..inference import BASELINES
 from ..papers import papers
 from ..provenance import missing, reasons
@@ -143,7 +143,6 @@ def comparison_table(board: Board, name: str) -> Table | None:
 
 
 def _difference(line: pd.Series) -> Cell:
-    """In bold with an arrow if its interval excludes zero."""
     low, high, mean = line["low"], line["high"], float(line["difference"])
     if not finite(low):
         return Cell(f"{points(mean)} (one seed)", mean)

@@ -14,7 +14,7 @@ from fglbench.benchmark.engine import METHODS
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.catalogue import TASK, read_properties
 from fglbench.report.characteristics import characteristics_table, label_properties, training_share
-from fglbench.report.display_names import kind_of_data, models
+from fglbench.report.groups import kind_of_data, models
 from fglbench.report.leaderboard import key_findings
 from fglbench.report.loading import load_boards
 from fglbench.report.ranking import Ranking

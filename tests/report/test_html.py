@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 from fglbench.benchmark.cli.report import report
 from fglbench.registry import UserError
 from fglbench.report import build
-from fglbench.report.display_names import display
 from fglbench.report.figures.style import COLOUR_OF
+from fglbench.report.groups import display
 from fglbench.report.html import Whole, pages
 from fglbench.report.html.pages import documentation
 from fglbench.report.html.tables import comparison_table, readings_of, side_by_side, versions_table
