@@ -16,8 +16,8 @@ from ..benchmark.engine import (
     Tree,
     encoder_of,
     neighbours,
+    option,
 )
-from ..registry import option
 from .fedavg import FedAvg
 from .parts.encoders import Codes, GINEncoder, PersonalisedPageRank, between_views, to_global_from_previous
 

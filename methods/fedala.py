@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from ..benchmark.engine import METHODS, ClientBatch, Params, Tensors, Tree
-from ..registry import option
+from ..benchmark.engine import METHODS, ClientBatch, Params, Tensors, Tree, option
 from .fedavg import FedAvg
 from .parts.personal import last_layers
 

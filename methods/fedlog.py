@@ -28,13 +28,13 @@ from ..benchmark.engine import (
     glorot,
     linear_map,
     on_host,
+    option,
     owners,
     placed,
     rate,
     segment_product,
     stream,
 )
-from ..registry import option
 from .fedavg import FedAvg
 
 KINDS = ("head", "tail")

@@ -38,13 +38,13 @@ from ..benchmark.engine import (
     is_statistic,
     linear_map,
     neighbours,
+    option,
     owners,
     section,
     segment_add,
     segment_product,
     segment_sum,
 )
-from ..registry import option
 from .fedavg import LocalTraining
 from .parts.encoders import linear, normalise
 from .parts.padded import Padded

@@ -14,8 +14,8 @@ from ..benchmark.engine import (
     Params,
     encoder_of,
     normalised,
+    option,
 )
-from ..registry import option
 from .fedavg import FedAvg
 from .fedprox import FedProx
 from .parts.encoders import GCNEncoder, Head, PersonalisedPageRank, jensen_shannon, named

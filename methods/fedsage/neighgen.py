@@ -23,6 +23,7 @@ from torch.autograd import Function
 from ...benchmark.engine import (
     Batch,
     GraphSAGE,
+    NodeClient,
     Params,
     Streams,
     on_host,
@@ -33,7 +34,6 @@ from ...benchmark.engine import (
     to_scipy_csr,
     to_torch_csr,
 )
-from ...datasets.federation import NodeClient
 
 ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 

@@ -14,6 +14,7 @@ from ...benchmark.engine import (
     ClientBatch,
     Features,
     GraphSAGE,
+    NodeClient,
     Params,
     Parts,
     Streams,
@@ -22,10 +23,9 @@ from ...benchmark.engine import (
     collate,
     in_parts,
     on_host,
+    option,
     section,
 )
-from ...datasets.federation import NodeClient
-from ...registry import option
 from ..fedavg import FedAvg
 from .mending import Mending
 from .neighgen import Impaired, NeighGen, Thinned, hide, impair, linear, match, product

@@ -23,9 +23,9 @@ from ...benchmark.engine import (
     Params,
     Server,
     Tree,
+    option,
     segment_sum,
 )
-from ...registry import option
 from ..fedavg import FedAvg
 from ..parts.contrast import unit_rows
 from .views import Candidates, ViewModel, alike, edge_codes, sampled, through

@@ -25,12 +25,12 @@ from ...benchmark.engine import (
     Params,
     glorot,
     normalised,
+    option,
     owners,
     section,
     segment_add,
     segment_product,
 )
-from ...registry import option
 
 Sizes = tuple[int, ...]
 
