@@ -14,7 +14,7 @@ from ...registry import Registry, Spec, option
 from .batch import Batch, Features, LabelledRows
 from .blocks import in_parts
 from .rng import Streams
-from .segment_ops import dropout, segment_add, segment_product
+from .segment_ops import dropout, segment_add, segment_affine, segment_product
 
 Params = dict[str, torch.Tensor]
 
@@ -173,4 +173,7 @@ def product(h: torch.Tensor | Features, weight: torch.Tensor, batch: LabelledRow
 
 def affine(params: Params, name: str, h: torch.Tensor | Features, batch: LabelledRows) -> torch.Tensor:
     """The linear layer `name` of each client on its rows: (N, in) -> (N, out)."""
-    return segment_add(product(h, params[f"{name}.weight"], batch), params[f"{name}.bias"], batch.sizes)
+    weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
+    if isinstance(h, Features):
+        return segment_add(h @ weight, bias, batch.sizes)
+    return segment_affine(h, weight, bias, batch.sizes)
