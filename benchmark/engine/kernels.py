@@ -88,8 +88,15 @@ def runs(sizes: tuple[int, ...], width: int) -> tuple[list[Run], list[int], list
         if n >= ROWS and n * width >= WORK and prefers_onednn():
             unit = max(ROWS // 2, 1 << (n.bit_length() - 4))
             head = n // unit * unit
-        found += [Run(clients, n, 0)] if n < ROWS else [Run(1, n, head)] * clients
+        found += [Run(clients, n, 0)] if n < 2 * ROWS and not head else [Run(1, n, head)] * clients
     return found, [run.clients * run.size for run in found], [run.clients for run in found]
+
+
+def by_run(stack: torch.Tensor, counts: list[int]) -> Sequence[torch.Tensor]:
+    """(K, ...) cut into the clients of each run; of one client without the first axis. counts: clients of each run."""
+    if len(counts) == len(stack):
+        return stack.unbind()
+    return [piece if count > 1 else piece[0] for piece, count in zip(stack.split(counts), counts, strict=True)]
 
 
 class Kernels:
@@ -120,17 +127,17 @@ class Kernels:
         """
         out = rows.new_empty(rows.shape[0], weight.shape[2])
         found, spans, counts = runs(tuple(sizes), weight.shape[1:].numel())
-        pieces = found, rows.split(spans), weight.split(counts), out.split(spans)
+        pieces = found, rows.split_with_sizes(spans), by_run(weight, counts), out.split_with_sizes(spans)
         shifts = repeat(None) if bias is None else bias.split(counts)
         for ((clients, n, head), x, w, o), b in zip(zip(*pieces, strict=True), shifts, strict=bias is not None):
             if clients > 1:
                 torch.bmm(x.view(clients, n, x.shape[1]), w, out=o.view(clients, n, o.shape[1]))
             elif head:
                 with onednn():
-                    torch.mm(x[:head], w[0], out=o[:head])
-                torch.mm(x[head:], w[0], out=o[head:])
+                    torch.mm(x[:head], w, out=o[:head])
+                torch.mm(x[head:], w, out=o[head:])
             else:
-                torch.mm(x, w[0], out=o)
+                torch.mm(x, w, out=o)
             if b is not None:
                 o.view(clients, n, o.shape[1]).add_(b.unsqueeze(1))
         return out
@@ -139,16 +146,16 @@ class Kernels:
         """(N, in), (N, out) -> (K, in, out): client k's rows transposed times client k's gradient, no gradient."""
         gradients = rows.new_empty(len(sizes), rows.shape[1], grad.shape[1])
         found, spans, counts = runs(tuple(sizes), gradients.shape[1:].numel())
-        pieces = rows.split(spans), grad.split(spans), gradients.split(counts)
+        pieces = rows.split_with_sizes(spans), grad.split_with_sizes(spans), by_run(gradients, counts)
         for (clients, n, head), x, g, out in zip(found, *pieces, strict=True):
             if clients > 1:
                 torch.bmm(x.view(clients, n, x.shape[1]).mT, g.view(clients, n, g.shape[1]), out=out)
             elif head:
                 with onednn():
-                    torch.mm(x[:head].T, g[:head], out=out[0])
-                out[0].addmm_(x[head:].T, g[head:])
+                    torch.mm(x[:head].T, g[:head], out=out)
+                out.addmm_(x[head:].T, g[head:])
             else:
-                torch.mm(x.T, g, out=out[0])
+                torch.mm(x.T, g, out=out)
         return gradients
 
     def put(self, target: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

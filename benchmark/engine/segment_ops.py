@@ -260,19 +260,22 @@ def segment_sum(values: torch.Tensor, owner: torch.Tensor, clients: int) -> torc
     return values.new_zeros((clients, *values.shape[1:])).index_add_(0, owner, values)
 
 
-class _ReluDropout(Function):
+class _Masked(Function):
+    """rows * scale where `keep`, else 0. The backward pass stores the mask in bytes: a quarter of the memory."""
+
     @staticmethod
     def forward(ctx: Any, rows: torch.Tensor, keep: torch.Tensor, scale: float) -> torch.Tensor:
-        kept = keep & active_kernels().positive(rows)
-        out = kept.view(torch.uint8).to(rows.dtype).mul_(scale).mul_(rows)  # bytes convert faster than bools
-        ctx.save_for_backward(out)
-        ctx.scale = scale
-        return out
+        ctx.keep, ctx.scale = keep, scale
+        return _masked(rows, keep, scale)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        (out,) = ctx.saved_tensors
-        return torch.ops.aten.threshold_backward(grad, out, 0).mul_(ctx.scale), None, None
+        return _masked(grad, ctx.keep, ctx.scale), None, None
+
+
+def _masked(rows: torch.Tensor, keep: torch.Tensor, scale: float) -> torch.Tensor:
+    # Bytes convert faster than bools.
+    return keep.view(torch.uint8).to(rows.dtype).mul_(scale).mul_(rows)
 
 
 def dropout(
@@ -282,7 +285,7 @@ def dropout(
     if p == 0:
         return torch.relu(rows) if relu else rows
     with section("dropout"):
-        keep, scale = streams.keep("dropout", [n * rows.shape[1] for n in sizes], p).view(rows.shape), 1 / (1 - rate(p))
+        keep = streams.keep("dropout", [n * rows.shape[1] for n in sizes], p).view(rows.shape)
         if relu:
-            return _apply(_ReluDropout, rows, keep, scale)
-        return rows * keep.view(torch.uint8).to(rows.dtype).mul_(scale)  # bytes convert faster than bools
+            keep &= active_kernels().positive(rows)
+        return _apply(_Masked, rows, keep, 1 / (1 - rate(p)))
