@@ -254,7 +254,6 @@ class Network:
         return Forward(logits, [self._restore([out.embedding for out in outs], data)], activate=lambda rows: rows)
 
     def _restore(self, parts: list[torch.Tensor], data: Sequence[Batch]) -> torch.Tensor:
-        """Rows of the groups, in client order."""
         pieces = [part.split_with_sizes(batch.sizes) for part, batch in zip(parts, data, strict=True)]
         return torch.cat(self._in_order(pieces))
 

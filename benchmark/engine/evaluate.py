@@ -211,7 +211,6 @@ class Evaluator:
 
     @cached_property
     def _sizes(self) -> list[int]:
-        """Nodes of each client of the federation that is trained on."""
         trained = self.original if self.arrangement.scored is None else self.arrangement.federation
         return [client.graph.num_nodes() for client in trained.clients if isinstance(client, NodeClient)]
 

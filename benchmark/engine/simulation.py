@@ -124,7 +124,6 @@ class Simulation:
         return sorted(self._draws.choice(clients, count, replace=False).tolist())
 
     def _deliver(self, clients: ClientBatch) -> None:
-        """Deliver the server's message to a client batch before its step."""
         clients.received = deliver(self._message, clients.ids, self._addressed)
         _count_bytes(self.download_bytes, clients, clients.received)
         for transform in self.transforms:
@@ -176,7 +175,6 @@ def client_batches(
 
 
 def _count_bytes(totals: list[int], clients: ClientBatch, message: Tree) -> None:
-    """Add the bytes of a message to each client's total."""
     for client, count in zip(clients.ids, tree_bytes(message, len(clients)), strict=True):
         totals[client] += count
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from fglbench.benchmark.contract import verdicts
+from fglbench.benchmark.contract import recording
 from fglbench.benchmark.contract.method_checks import CHECKS, ContractError, Inapplicable
-from fglbench.benchmark.contract.recording import record
+from fglbench.benchmark.contract.recording import fitting, plain_run, record
 from fglbench.benchmark.contract.trial import (
     Trial,
     graph_federation,
@@ -23,7 +23,6 @@ from fglbench.benchmark.contract.trial import (
     overlapping_federation,
     scored_labels,
 )
-from fglbench.benchmark.contract.verdicts import fitting, plain_run
 from fglbench.benchmark.engine import Method, TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.client_batch import ClientBatch
@@ -52,7 +51,7 @@ def test_contract(name: str, check: str, monkeypatch: pytest.MonkeyPatch) -> Non
     method = METHODS.build(name, SHORT.get(name))
     first, *rest = sampled_trials(method)
     drawn = random.Random(name).choice([first] * (1 + len(rest) // 2) + rest)
-    monkeypatch.setattr(verdicts, "trials", lambda: [drawn])
+    monkeypatch.setattr(recording, "trials", lambda: [drawn])
     try:
         CHECKS[check](method)
     except Inapplicable as reason:
@@ -87,7 +86,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [  # options that change messages or
 def test_options_pass_the_contract(name: str, params: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     method = METHODS.build(name, params)
     drawn = sampled_trials(method)[:1]
-    monkeypatch.setattr(verdicts, "trials", lambda: drawn)
+    monkeypatch.setattr(recording, "trials", lambda: drawn)
     for check in ("ignores_other_clients", "stays_local"):
         CHECKS[check](method)
 
