@@ -102,13 +102,7 @@ SGD_RATE = "sgd_rate"
 
 
 def option(
-    default: Any,
-    meaning: str,
-    *,
-    tune: Sequence[Any] = (),
-    own_rate: bool = False,
-    later: bool = False,
-    **bounds: Any,
+    default: Any, meaning: str, *, tune: Sequence[Any] = (), own_rate: bool = False, later: bool = False, **bounds: Any
 ) -> Any:
     """Return a parameter of a spec: pydantic's `Field` with the options of this package. bounds: `ge`, `gt`, `le`, ...
 

@@ -128,3 +128,13 @@ def _read(make: Any, text: str) -> tuple[yaml.Node | None, Any]:
         return tree, None if tree is None else loader.construct_document(tree)
     finally:
         loader.dispose()
+
+
+def child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node | None, yaml.Node | None]:
+    """(node with the line, child node) below `node` at a key or index; a single value is a list of one."""
+    if isinstance(part, int) and isinstance(node, yaml.SequenceNode):
+        child = node.value[part] if part < len(node.value) else None
+        return child, child
+    if isinstance(part, str) and isinstance(node, yaml.MappingNode):
+        return next(((key, value) for key, value in node.value if key.value == part), (None, None))
+    return (None, node) if part == 0 else (None, None)

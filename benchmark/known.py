@@ -66,7 +66,7 @@ def look_up(name: str) -> Known:
     if ":" in name or name.endswith((".yaml", ".yml")) or _others():
         from .describe import described, described_suite
         from .suites.plugins import REGISTRIES, installed
-        from .suites.suitefile import load_suite
+        from .suites.suite import load_suite
 
         if name.endswith((".yaml", ".yml")):
             suite = load_suite(name)
@@ -93,7 +93,6 @@ def check_names(wanted: Mapping[str, Iterable[str]]) -> None:
 
 
 def _others() -> bool:
-    """Return whether there may be plug-ins."""
     return PLUGINS in sys.modules or any(entry_points(group=f"fglbench.{kind}s") for kind in KINDS)
 
 
@@ -208,7 +207,7 @@ def _progress(store: Store, suite: str) -> Progress:
     if suite in catalogue()["suite"]:
         name, keys, untuned = suite, cell_keys(suite), told_untuned(suite, untuned_pairs(suite))
     else:
-        from .suites.suitefile import load_suite
+        from .suites.suite import load_suite
 
         loaded = load_suite(suite)
         name, keys = loaded.name, [cell.key for cell in loaded.cells()]
@@ -222,7 +221,6 @@ def _progress(store: Store, suite: str) -> Progress:
 
 
 def _version(method: str) -> str:
-    """The `method_version` of new rows of a method."""
     if method in catalogue()["method"]:
         return str(catalogue()["method"][method]["revision"])
     from ..methods import METHODS

@@ -20,31 +20,12 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from ..registry import Spec, UserError, option
+from ..registry import UserError
 from .build import derive, node_client
-from .federation import Federation, GraphClient, NodeClient, NodeData, Rows, RowsClient, csr_tensor, to_scipy
+from .federation import Federation, GraphClient, NodeClient, NodeData, Rows, RowsClient, Stress, csr_tensor, to_scipy
 from .spec import bidirected
 
 BLOCK = 4096  # random pairs drawn at a time
-
-
-class Stress(Spec):
-    """The strength of each condition; 0: the condition is absent."""
-
-    feature_noise: float = option(
-        0.0, "Gaussian noise on all features: its length, in units of a node's mean (RMS) length", ge=0, later=True
-    )
-    missing_features: float = option(
-        0.0, "share of the non-zero features of each client's nodes that are set to 0", ge=0, le=1, later=True
-    )
-    edge_noise: float = option(0.0, "random edges added to each client, as a share of its edges", ge=0, later=True)
-    dropped_edges: float = option(0.0, "share of each client's edges that are removed", ge=0, le=1, later=True)
-    label_noise: float = option(
-        0.0, "share of each client's training nodes that get a random wrong label", ge=0, le=1, later=True
-    )
-    missing_labels: float = option(
-        0.0, "share of each client's training nodes that lose their label, except one", ge=0, lt=1, later=True
-    )
 
 
 def stressed(federation: Federation, conditions: Stress) -> Federation:
@@ -120,7 +101,6 @@ def _draw(parts: Sequence[np.ndarray], total: int, share: float, seed: int, purp
 
 
 def _within(parts: Sequence[np.ndarray], mask: np.ndarray) -> list[np.ndarray]:
-    """Return the nodes of each part that are in a mask (N,)."""
     return [ids[mask[ids]] for ids in parts]
 
 
@@ -151,7 +131,6 @@ def _features(feat: torch.Tensor, parts: Sequence[np.ndarray], conditions: Stres
 
 
 def _entries(matrix: sp.csr_matrix, ids: np.ndarray) -> np.ndarray:
-    """Return the indices into `matrix.data` of the entries of some rows."""
     starts, sizes = matrix.indptr[ids].astype(np.int64), np.diff(matrix.indptr)[ids]
     return np.asarray(np.arange(sizes.sum()) + np.repeat(starts - np.cumsum(sizes) + sizes, sizes))
 

@@ -18,9 +18,11 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from ..registry import Spec, option
+
 Task = Literal["node", "graph"]  # the kind of a dataset: one graph with labelled nodes, or a set of graphs
 # The learning task: "node" (nodes are classified), "graph" (graphs are clustered without labels),
-# "graph-classification", or the name of a task (benchmark/engine/task.py).
+# "graph-classification", or the name of a task (benchmark/engine/evaluate.py).
 Goal = str
 Part = Literal["train", "val", "test"]
 # The metric of validation values and scores.
@@ -305,3 +307,22 @@ def joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     if not views or [part.storage_offset() for part in parts] != starts.tolist():
         return torch.cat(list(parts)) if len(parts) > 1 else parts[0]
     return torch.as_strided(parts[0], (sum(map(len, parts)), parts[0].shape[1]), parts[0].stride())
+
+
+class Stress(Spec):
+    """The strength of each condition that makes a dataset harder (`corruptions.py`); 0: the condition is absent."""
+
+    feature_noise: float = option(
+        0.0, "Gaussian noise on all features: its length, in units of a node's mean (RMS) length", ge=0, later=True
+    )
+    missing_features: float = option(
+        0.0, "share of the non-zero features of each client's nodes that are set to 0", ge=0, le=1, later=True
+    )
+    edge_noise: float = option(0.0, "random edges added to each client, as a share of its edges", ge=0, later=True)
+    dropped_edges: float = option(0.0, "share of each client's edges that are removed", ge=0, le=1, later=True)
+    label_noise: float = option(
+        0.0, "share of each client's training nodes that get a random wrong label", ge=0, le=1, later=True
+    )
+    missing_labels: float = option(
+        0.0, "share of each client's training nodes that lose their label, except one", ge=0, lt=1, later=True
+    )

@@ -43,7 +43,6 @@ def read(folder: Path) -> tuple[Content | None, Mistakes]:
 
 
 def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
-    """Return the canonical content, or None if there are mistakes."""
     label = _without_missing(raw, _plain(raw.label, ("unknown",)), mistakes)
     codes, classes = _coded(label)
     unlabelled = sorted(set(raw.label[label == ""].tolist()) - {""})
@@ -57,7 +56,14 @@ def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
         negative = any(_negative(word) for word in set(raw.label.tolist()))
         hint = " (a negative number means no label)" if negative else ""
         mistakes.append(f"{raw.at('label', 0)}: {classes} different labels{hint}; a classifier needs at least 2")
-    _check_features(raw, mistakes)
+    if not raw.feat.shape[1]:
+        mistakes.append(f"{raw.at('feature', 0)}: no features; give each node at least one number, as its degree")
+    if sp.issparse(raw.feat):
+        wrong = np.zeros(raw.feat.shape[0], dtype=bool)
+        wrong[sp.coo_matrix(raw.feat).row[~np.isfinite(raw.feat.data)]] = True
+    else:
+        wrong = ~np.isfinite(raw.feat).all(axis=1)
+    mistakes.where(wrong, lambda i: f"{raw.at('feature', i)}: a feature is not finite (float32); give a number")
     split = _split(raw, codes, mistakes)
     client = None if raw.client is None else _plain(raw.client)
     if client is not None:
@@ -72,17 +78,6 @@ def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
     content = node_content(raw.edges, codes, raw.feat, split)
     mistakes.classes, mistakes.sites = _ranked(label), [] if client is None else _ranked(client)
     return content if client is None else content | {"client": _coded(client)[0]}
-
-
-def _check_features(raw: Raw, mistakes: Mistakes) -> None:
-    if not raw.feat.shape[1]:
-        mistakes.append(f"{raw.at('feature', 0)}: no features; give each node at least one number, as its degree")
-    if sp.issparse(raw.feat):
-        wrong = np.zeros(raw.feat.shape[0], dtype=bool)
-        wrong[sp.coo_matrix(raw.feat).row[~np.isfinite(raw.feat.data)]] = True
-    else:
-        wrong = ~np.isfinite(raw.feat).all(axis=1)
-    mistakes.where(wrong, lambda i: f"{raw.at('feature', i)}: a feature is not finite (float32); give a number")
 
 
 def _split(raw: Raw, codes: np.ndarray, mistakes: Mistakes) -> dict[str, np.ndarray]:
@@ -141,7 +136,6 @@ def _negative(word: str) -> bool:
 
 
 def _fractional(words: np.ndarray) -> np.ndarray:
-    """Return which words are fractions, bool (N,); all False unless all words are numbers."""
     values = _mapped(words, lambda word: 0.0 if word == "" else number(word))
     return np.zeros(len(words), dtype=bool) if np.isnan(values).any() else fractions(values)
 

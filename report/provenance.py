@@ -179,7 +179,6 @@ def _clients(rows: pd.DataFrame) -> str:
 
 
 def _code(text: object) -> str:
-    """A short hash that is safe in a code span, where backslashes do not escape."""
     return "".join(c for c in str(text)[:12] if c.isalnum() or c in "-_. ")
 
 
@@ -235,7 +234,11 @@ def scored_as(rows: pd.DataFrame) -> str:
 
 def training_settings(board: Board) -> Table:
     """One line per entry with a score: tuning, rounds, steps, network. References are included."""
-    usual = _usual(board.scored)
+    votes: dict[str, Counter[str]] = {}
+    for text in board.scored.drop_duplicates(["method", "backbone_params"])["backbone_params"]:
+        for key, value in mapping(text).items():
+            votes.setdefault(key, Counter())[json.dumps(value)] += 1
+    usual = {key: counter.most_common(1)[0][0] for key, counter in votes.items()}
     rows = {str(name): scored for name, scored in board.scored.groupby("entrant", sort=True)}
     columns = [
         Column("Method", lambda name: Cell(plain(display(name)), name), "method"),
@@ -270,15 +273,6 @@ def network(rows: pd.DataFrame, usual: dict[str, str]) -> str:
         other = ", ".join(f"{key}={value}" for key, value in sorted(settings.items()) if usual.get(key, value) != value)
         networks[f"{plain(backbone, 60)}, {plain(other, 60)}" if other else plain(backbone, 60)] = None
     return "; ".join(networks)
-
-
-def _usual(rows: pd.DataFrame) -> dict[str, str]:
-    """The most common value of each backbone parameter, counted over methods."""
-    votes: dict[str, Counter[str]] = {}
-    for text in rows.drop_duplicates(["method", "backbone_params"])["backbone_params"]:
-        for key, value in mapping(text).items():
-            votes.setdefault(key, Counter())[json.dumps(value)] += 1
-    return {key: counter.most_common(1)[0][0] for key, counter in votes.items()}
 
 
 def _median(values: pd.Series) -> Cell:

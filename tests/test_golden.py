@@ -25,8 +25,9 @@ import numpy as np
 import pytest
 import torch
 
-from fglbench.benchmark.engine import Each, Method, Skip, TrainConfig, train
+from fglbench.benchmark.engine import Each, Method, Skip, TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES, Backbone
+from fglbench.benchmark.engine.train import train
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation

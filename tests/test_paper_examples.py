@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from fglbench.benchmark.contract import verdicts
+from fglbench.benchmark.contract import recording
 from fglbench.benchmark.contract.method_checks import check
 from fglbench.benchmark.contract.trial import trials
-from fglbench.benchmark.engine import BACKBONES, METHODS, TrainConfig, train
+from fglbench.benchmark.engine import BACKBONES, METHODS, TrainConfig
 from fglbench.benchmark.engine.method import Phase, Step
-from fglbench.benchmark.engine.train import set_up
+from fglbench.benchmark.engine.train import set_up, train
 from fglbench.datasets.federation import Federation
 
 from .sampled import sampled_trials
@@ -35,7 +35,7 @@ def test_a_paper_is_short_and_passes_the_contract(path: Path, monkeypatch: pytes
     runpy.run_path(str(path))
     method = METHODS.build(path.stem)
     drawn = sampled_trials(method)
-    monkeypatch.setattr(verdicts, "trials", lambda: drawn)
+    monkeypatch.setattr(recording, "trials", lambda: drawn)
     assert check(method) == {}
 
 

@@ -110,12 +110,7 @@ def main(folder: Path) -> None:
     of = [np.flatnonzero(papers.owner == source) for source in range(3)]
     write(folder / "papers-dblp", papers, near_hubs(papers, of[2], 2000), 8)
     parts = [near_hubs(papers, nodes_of_source, 650) for nodes_of_source in of]
-    write(
-        folder / "papers-three",
-        papers,
-        np.concatenate(parts),
-        np.repeat(range(3), list(map(len, parts))),
-    )
+    write(folder / "papers-three", papers, np.concatenate(parts), np.repeat(range(3), list(map(len, parts))))
     nodes = near_hubs(papers, of[1], 2000)
     write(folder / "papers-skewed", papers, nodes, skewed(papers.label[nodes], 6, 0.5))
     users = raw("twitch")
@@ -123,12 +118,7 @@ def main(folder: Path) -> None:
     of = [np.flatnonzero(users.owner == country) for country in np.unique(users.owner)]
     write(folder / "twitch-one", users, min(of, key=len), 5)
     parts = [near_hubs(users, nodes_of_country, 280) for nodes_of_country in of]
-    write(
-        folder / "twitch-seven",
-        users,
-        np.concatenate(parts),
-        np.repeat(range(len(of)), list(map(len, parts))),
-    )
+    write(folder / "twitch-seven", users, np.concatenate(parts), np.repeat(range(len(of)), list(map(len, parts))))
 
 
 if __name__ == "__main__":

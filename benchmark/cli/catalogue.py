@@ -75,11 +75,7 @@ def _groups(entries: list[Entry], terminal: bool) -> Iterator[tuple[str, list[En
         yield f"\n{family}{meaning}" if family else "", kept
 
 
-def show(
-    name: Name,
-    plugin: Plugins = None,
-    json: Json = False,
-) -> None:
+def show(name: Name, plugin: Plugins = None, json: Json = False) -> None:
     """Show what a method, dataset, partition, split, backbone or suite is: source, facts, parameters with defaults."""
     entry = api.show(name)
     if json:

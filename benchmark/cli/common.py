@@ -16,7 +16,7 @@ from rich.table import Table
 
 from ...registry import UserError
 from ..known import check_names, completions
-from ..store.places import WRITTEN, reading
+from ..store.row_file import WRITTEN, reading
 from ..suites.request import check_settings
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ def own_dataset(folder: str | None, settings: Iterable[str] = (), **wanted: Iter
 
 
 def _expanded(folder: Path) -> Path:
-    """Expand ~ in a folder, as a shell does."""
     try:
         return folder.expanduser()
     except RuntimeError:
@@ -89,7 +88,6 @@ def found_folder(folder: Path | None, suite: str | None = None) -> Path:
 
 
 def _naming(kind: str, *flags: str, metavar: str = "NAME[,NAME]", help: str) -> Any:
-    """An option for names of a kind, with completion."""
     return typer.Option(*flags, metavar=metavar, help=help, autocompletion=completes(kind))
 
 
@@ -119,12 +117,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="say what would be run, 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask about runs of more than one core-hour")]
 Results = Annotated[Path, typer.Option("--results", metavar="DIR", callback=_expanded, help="the results folder")]
 ReadResults = Annotated[
-    Path | None,
-    typer.Option(
-        "--results",
-        metavar="DIR",
-        help="the results folder [runs while it has rows]",
-    ),
+    Path | None, typer.Option("--results", metavar="DIR", help="the results folder [runs while it has rows]")
 ]
 Json = Annotated[bool, typer.Option("--json", help="as JSON, for programs")]
 ResultsOrSubmission = Annotated[Path, typer.Argument(metavar="PATH", help="a results folder or a submission")]
@@ -143,9 +136,7 @@ SaveModels = Annotated[
 Data = Annotated[
     str | None,
     typer.Option(
-        "--data",
-        metavar="FOLDER",
-        help="a graph of your own: a folder with nodes.csv and edges.csv, or graph.npz",
+        "--data", metavar="FOLDER", help="a graph of your own: a folder with nodes.csv and edges.csv, or graph.npz"
     ),
 ]
 Metric = Annotated[

@@ -132,11 +132,7 @@ Name = Annotated[
 
 
 def check(
-    name: Name,
-    set_: Parameters = None,
-    plugin: PluginNames = None,
-    real: Real = None,
-    json: Json = False,
+    name: Name, set_: Parameters = None, plugin: PluginNames = None, real: Real = None, json: Json = False
 ) -> int:
     """Run the contract on a method, dataset, partition, split or backbone: in the tree, in a --plugin, or installed.
 

@@ -153,7 +153,7 @@ def _narrowed(table: str, only: Iterable[str]) -> dict[str, tuple[str, ...]]:
 def _words(table: str) -> dict[str, set[tuple[str, str]]]:
     """Word for a dataset or method (the paper's, and ours) -> set of (axis, our name)."""
     from ...report.papers import printed, tables
-    from ..suites.suitefile import load_suite
+    from ..suites.suite import load_suite
 
     axes = ("dataset", "method")
     blocks = load_suite(table).cross
@@ -169,7 +169,6 @@ def _words(table: str) -> dict[str, set[tuple[str, str]]]:
 
 
 def _reuse(job: Job, table: str, dry_run: bool, json: bool) -> None:
-    """Copy finished rows of other suites, so that they are done in the plan."""
     from ..runner.plan import elsewhere, take_over
 
     reusable = elsewhere([item for item in job.plan().todo if item.suite == table], job.store)

@@ -11,17 +11,7 @@ import typer
 
 from ..submission.listing import METADATA, Verdict
 from . import common as given
-from .common import (
-    Json,
-    Plugins,
-    ReadResults,
-    Suites,
-    answer,
-    completes,
-    found_folder,
-    names,
-    print_json,
-)
+from .common import Json, Plugins, ReadResults, Suites, answer, completes, found_folder, names, print_json
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -74,7 +64,7 @@ def packed(store: Store, about: Metadata, out: Path, suites: tuple[str, ...], tu
     tuned: a file with the settings of the rows, if they are not those of the suite; by default the file of `fglbench
     compete` next to the rows. UserError as for the functions of `submission.submit`.
     """
-    from ..store.places import safe_name
+    from ..store.row_file import safe_name
     from ..submission import submit as pack
     from ..submission.validate import validate
 
@@ -95,15 +85,11 @@ def packed(store: Store, about: Metadata, out: Path, suites: tuple[str, ...], tu
 SHOWN = 200  # lines of problems
 
 Base = Annotated[
-    str | None,
-    typer.Option("--base", metavar="REF_OR_DIR", help="a commit or folder that PATH may only add to"),
+    str | None, typer.Option("--base", metavar="REF_OR_DIR", help="a commit or folder that PATH may only add to")
 ]
 
 
-Maintainer = Annotated[
-    bool,
-    typer.Option("--maintainer", help="you maintain this board: rows that rank may be added"),
-]
+Maintainer = Annotated[bool, typer.Option("--maintainer", help="you maintain this board: rows that rank may be added")]
 
 
 def validate(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...registry import UserError
-from ..store.places import SHIPPED, WRITTEN
+from ..store.row_file import SHIPPED, WRITTEN
 from . import common as given
 from .common import answer, complain, completes, plain_console, plain_table, print_json
 
@@ -58,7 +58,7 @@ def tune(
     from ...datasets.own_data import metric_setting
     from ..runner.job import Options
     from ..runner.system import resolved
-    from ..suites.suitefile import load_suite
+    from ..suites.suite import load_suite
 
     if find_spec("optuna") is None:
         raise UserError("tune needs Optuna: pip install 'fglbench[tune]'")
@@ -108,7 +108,6 @@ def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool, said: dict[str, Any]
 
 
 def _next(wanted: Wanted, tuner: Tuner) -> str:
-    """The command that runs the chosen settings."""
     if wanted.own_dataset is None:
         return f"fglbench run -s {wanted.suite}"
     from ...datasets.own_data import folder_of
@@ -174,7 +173,7 @@ def _tell_cost(studies: list[Study]) -> list[dict[str, Any]]:
 def _tell_hours(tuner: Tuner, name: str, studies: list[Study]) -> None:
     """Print the estimated cost of the studies, of what is left, and of the suite with the chosen settings."""
     from ..runner.job import Costs, Store, told
-    from ..suites.suitefile import load_suite
+    from ..suites.suite import load_suite
 
     if rows := [*Store(tuner.results).rows(), *tuner.store.rows()]:
         costs, suite = Costs(rows), load_suite(name).at_own_settings()

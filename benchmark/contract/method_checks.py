@@ -15,11 +15,11 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ...datasets.federation import Federation
 from ...metrics import sign
-from ..engine import MEASURES, METHODS, ClientBatch, Method, Step, Tree, train
+from ..engine import MEASURES, METHODS, ClientBatch, Method, Step, Tree
 from ..engine.optim import counting
 from ..engine.simulation import Simulation
-from .trial import Trial, drawn, perturbed, relabelled, scored_labels, swapped
-from .verdicts import (
+from ..engine.train import train
+from .recording import (
     ContractError,
     Inapplicable,
     Judgement,
@@ -32,6 +32,7 @@ from .verdicts import (
     named,
     plain_run,
 )
+from .trial import Trial, drawn, perturbed, relabelled, scored_labels, swapped
 
 
 def learns_nothing_from_scoring(method: Method) -> None:

@@ -14,11 +14,15 @@ Authors of methods and tasks import all they need from here.
 - devices: `as_graph`, `on_host`, `placed`; graphs and the clients' data are always on the host
 - tasks: `Task`, `add_task`; `Evaluator`, `Scored`, `Models`, `Target`, `MEASURES`, `LabelledRows`,
   `SampledClientBatch`; of graphs: `LabelledClientBatch`, `GraphEvaluator`, `graph_models`
+- parameters of a method: `option`; errors of the user: `UserError`; data: `Federation`, `NodeClient`, `Goal`
 - draws: `Streams`, `stream`, `rate`; other graphs: `collate`, `whole_client`, `union_client`; timing: `section`
 
-A run: `set_up` gives its simulation and evaluator, `train` gives an `Outcome` or raises `Skip` or `Diverged`.
+Runs are in train.py, which methods and tasks do not need.
 """
 
+from ...datasets.federation import Federation, Goal, NodeClient
+from ...registry import UserError, option
+from .backbone import Network
 from .backbones import (
     BACKBONES,
     GAT,
@@ -39,7 +43,7 @@ from .batch import Batch, Features, LabelledRows, as_graph, collate
 from .client_batch import STATISTICS, ClientBatch, Skip, is_statistic
 from .config import TrainConfig
 from .device import on_host, placed, section
-from .evaluate import MEASURES, Diverged, Evaluator, Models, Scored
+from .evaluate import MEASURES, Diverged, Evaluator, Models, Scored, Task, add_task
 from .graphs.classification import GraphEvaluator, GraphModel, LabelledClientBatch, graph_models
 from .graphs.clustering import Encoder, GraphClientBatch, GraphMethod, encoder_of, k_means
 from .graphs.graphsets import GraphBatch, GraphRows, Operator, neighbours, normalised
@@ -47,9 +51,7 @@ from .kernels import active_kernels
 from .lazy import Parts, in_parts
 from .method import METHODS, Arrangement, Common, Method, Phase, Server, Step, average
 from .module_backbone import GraphConvolution, ModuleBackbone
-from .network import Network
 from .optim import Tensors
-from .outcome import Outcome
 from .payload import Download, Each, Leaf, Tree, transform
 from .rng import Streams, rate, stream
 from .sampled_batch import SampledClientBatch
@@ -66,21 +68,19 @@ from .segment_ops import (
     to_torch_csr,
 )
 from .target import Target
-from .task import Task, add_task
 from .torch_method import Client, TorchMethod
-from .train import set_up, train
 from .views import Facts, union_client, whole_client
 
 __all__ = [
     "BACKBONES", "GAT", "GCN", "GIN", "MEASURES", "METHODS", "MLP", "SGC", "STATISTICS", "Arrangement", "Backbone",
     "Batch", "Client", "ClientBatch", "Common", "Diverged", "Download", "Each", "Encoder", "Evaluator", "Facts",
-    "Features", "Forward", "GraphBatch", "GraphClientBatch", "GraphConvolution", "GraphEvaluator", "GraphMethod",
-    "GraphModel", "GraphRows", "GraphSAGE", "LabelledClientBatch", "LabelledRows", "Leaf", "Method", "Models",
-    "ModuleBackbone", "Network", "Operator", "OrthoGCN", "Outcome", "Params", "Parts", "Phase",
-    "SampledClientBatch", "Scored", "Server", "Skip", "SparseMatrix", "Step", "Streams", "Target", "Task",
-    "Tensors", "TorchMethod", "TrainConfig", "Tree", "active_kernels", "add_task", "affine", "as_graph", "average",
-    "collate", "dropout", "encoder_of", "glorot", "graph_models", "in_parts", "is_statistic", "k_means",
-    "linear_map", "neighbours", "normalised", "on_host", "owners", "placed", "rate", "section", "segment_add",
-    "segment_dot", "segment_product", "segment_sum", "set_up", "stream", "take_rows", "to_scipy_csr",
-    "to_torch_csr", "train", "transform", "union_client", "whole_client",
+    "Features", "Federation", "Forward", "Goal", "GraphBatch", "GraphClientBatch", "GraphConvolution", "GraphEvaluator",
+    "GraphMethod", "GraphModel", "GraphRows", "GraphSAGE", "LabelledClientBatch", "LabelledRows", "Leaf", "Method",
+    "Models", "ModuleBackbone", "Network", "NodeClient", "Operator", "OrthoGCN", "Params", "Parts", "Phase",
+    "SampledClientBatch", "Scored", "Server", "Skip", "SparseMatrix", "Step", "Streams", "Target", "Task", "Tensors",
+    "TorchMethod", "TrainConfig", "Tree", "UserError", "active_kernels", "add_task", "affine", "as_graph", "average",
+    "collate", "dropout", "encoder_of", "glorot", "graph_models", "in_parts", "is_statistic", "k_means", "linear_map",
+    "neighbours", "normalised", "on_host", "option", "owners", "placed", "rate", "section", "segment_add",
+    "segment_dot", "segment_product", "segment_sum", "stream", "take_rows", "to_scipy_csr", "to_torch_csr", "transform",
+    "union_client", "whole_client",
 ]  # fmt: skip

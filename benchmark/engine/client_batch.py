@@ -8,12 +8,11 @@ from typing import Any
 
 import torch
 
-from .backbone import Forward, Params
+from .backbone import Forward, Network, Params
 from .batch import Batch, Features, collate
 from .config import TrainConfig
 from .device import section
 from .lazy import Lazy
-from .network import Network
 from .optim import StackedOptimiser, Tensors, cross_entropy, sum_squares
 from .payload import Tree
 from .rng import Streams

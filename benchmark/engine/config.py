@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, model_validator
 
-from ...datasets.corruptions import Stress
+from ...datasets.federation import Stress
 from ...registry import option
 
 ATTACKS = ("label_flip", "sign_flip", "gaussian", "small_deviation")  # conditions: the share of hostile clients
@@ -107,13 +107,6 @@ class TrainConfig(Stress):
             raise ValueError("fanout needs batch_size, and a positive number or -1 for each layer, as in [10, 5]")
         if self.dp_clip is not None and self.aggregator != "mean":
             raise ValueError("dp_clip protects the mean of the updates: leave aggregator at mean")
-        self._check_unseen()
-        attacks = [name for name in ATTACKS if getattr(self, name)]
-        if len(attacks) > 1:
-            raise ValueError(f"{' and '.join(attacks)} are given: a run has one attack")
-        return self
-
-    def _check_unseen(self) -> None:
         if self.unseen_epochs and not self.unseen:
             raise ValueError("unseen_epochs is of clients held out of training: give unseen, the share of these")
         if self.unseen and self.score_on != "local":
@@ -121,6 +114,10 @@ class TrainConfig(Stress):
         changed = [name for name in Stress.model_fields if getattr(self, name)]
         if self.unseen and changed:
             raise ValueError(f"unseen clients hold the data as they are: leave out unseen or {', '.join(changed)}")
+        attacks = [name for name in ATTACKS if getattr(self, name)]
+        if len(attacks) > 1:
+            raise ValueError(f"{' and '.join(attacks)} are given: a run has one attack")
+        return self
 
     @model_validator(mode="before")
     @classmethod

@@ -1,22 +1,31 @@
-"""Scores of a run's models: the server's and the clients' own, on local graphs, the whole graph, or the union."""
+"""Scores of a run's models: the server's and the clients' own, on local graphs, the whole graph, or the union. Tasks:
+for each, the client batch, the models and the evaluator.
+
+Node classification is defined here. Every other task is one file that calls `add_task` and registers its split or its
+datasets (`graphs/`, `fglbench/tasks/`, or a plug-in).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
+import numpy as np
 import torch
 
-from ...datasets.federation import Federation, Measure, NodeClient
+from ...datasets.federation import Federation, GraphClient, Measure, NodeClient, RowsClient
 from ...metrics import FALLING
 from ...registry import UserError
-from .backbones import GCN, Backbone, Params
+from .backbone import Backbone, Network, Params
+from .backbones import GCN
 from .batch import Batch, collate
 from .client_batch import ClientBatch
+from .config import TrainConfig
 from .device import give_back, placed as moved, section
 from .method import Arrangement, Method
-from .network import Network
+from .sampled_batch import SampledClientBatch, cut
 from .target import Target
 from .views import union_client, unlabelled, whole_client
 
@@ -205,7 +214,6 @@ class Evaluator:
 
     @cached_property
     def _sizes(self) -> list[int]:
-        """Nodes of each client of the federation that is trained on."""
         trained = self.original if self.arrangement.scored is None else self.arrangement.federation
         return [client.graph.num_nodes() for client in trained.clients if isinstance(client, NodeClient)]
 
@@ -291,3 +299,58 @@ def _first_layer(params: Params, k: int, batch: Batch, rows: slice) -> torch.Ten
     """Model k's first layer on some rows, whose features are already summed over neighbours."""
     assert batch.summed is not None
     return torch.addmm(params["0.bias"][k], batch.summed[rows], params["0.weight"][k])
+
+
+@dataclass(frozen=True)
+class Task:
+    """The classes and rules of one task.
+
+    name: the `goal` of its splits or datasets. batch: the class of client batches, with data and loss. evaluator: the
+    class of evaluators. models: adapts the architectures of a method. sampled: used instead of `batch` if the
+    configuration has a batch size; it samples neighbours. refused: returns why the task cannot be trained with a
+    configuration, or None.
+    """
+
+    name: str
+    batch: type[ClientBatch]
+    evaluator: type[Evaluator]
+    models: Callable[[Sequence[Backbone]], Sequence[Backbone]] = tuple
+    sampled: type[ClientBatch] | None = None
+    refused: Callable[[TrainConfig], str | None] = lambda config: None
+
+    def client_batch(self, config: TrainConfig) -> type[ClientBatch]:
+        """The class of the client batches of a run."""
+        return self.sampled if self.sampled and config.batch_size else self.batch
+
+
+TASKS: dict[str, Task] = {}
+
+
+def add_task(task: Task) -> None:
+    """Register a task. Raises ValueError (a programming error) if another task has the name."""
+    if TASKS.setdefault(task.name, task) != task:
+        raise ValueError(f"task {task.name!r} is registered twice; choose another name")
+
+
+def sizes(federation: Federation, config: TrainConfig) -> torch.Tensor:
+    """(K,) aggregation weights by `config.weighting`, not normalised; 0 for a client without training rows."""
+    held, train = zip(*map(_counts, federation.clients), strict=True)
+    chosen = {"nodes": held, "train_nodes": train, "uniform": [1] * len(held)}[config.weighting]
+    return torch.tensor([n if t else 0 for n, t in zip(chosen, train, strict=True)], dtype=torch.float32)
+
+
+def steps_of_an_epoch(federation: Federation, config: TrainConfig) -> int:
+    """The largest number of optimiser steps of a client per epoch."""
+    return max(len(cut(np.arange(_counts(client)[1]), config.batch_size)) for client in federation.clients)
+
+
+def _counts(client: Any) -> tuple[int, int]:
+    """The number of a client's nodes or graphs, and the number of rows that it trains on (all graphs if unlabelled)."""
+    if isinstance(client, GraphClient):
+        held = len(client.graphs)
+        return held, int(client.masks["train"].sum()) if client.masks else held
+    trained = client.masks["train"] if isinstance(client, RowsClient) else client.graph.ndata["train_mask"]
+    return client.graph.num_nodes(), int(trained.sum())
+
+
+add_task(Task("node", ClientBatch, Evaluator, sampled=SampledClientBatch))

@@ -16,13 +16,12 @@ import torch
 
 from ...datasets.federation import Federation, Goal
 from ...registry import Registry, Spec, UserError
-from .backbone import BACKBONES, Backbone, Params
+from .backbone import BACKBONES, Backbone, Network, Params, initial
 from .batch import Batch
 from .client_batch import ClientBatch
 from .config import TrainConfig
 from .device import section
 from .lazy import weighted_sum
-from .network import Network, initial
 from .payload import Download, Leaf, Tree, transform
 from .views import Facts
 

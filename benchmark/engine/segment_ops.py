@@ -39,7 +39,6 @@ def to_csr(matrix: sp.csr_matrix) -> Any:
 
 
 def _parts(matrix: sp.csr_matrix) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Row ends, column indices, values."""
     return (
         torch.from_numpy(matrix.indptr.astype(np.int32, copy=False)),
         torch.from_numpy(matrix.indices.astype(np.int32, copy=False)),

@@ -11,17 +11,15 @@ import torch
 
 from ...datasets.federation import Federation, NodeClient
 from . import lazy
-from .backbone import Backbone, Params
+from .backbone import Backbone, Network, Params
 from .client_batch import ClientBatch
 from .config import TrainConfig
 from .device import keep_freed, section, settle
-from .evaluate import LARGE, Models
+from .evaluate import LARGE, TASKS, Models, sizes
 from .hostile import Attack, RobustAggregation
 from .method import Arrangement, Common, Method, Phase, Server, Step
-from .network import Network
 from .payload import Download, Each, Seal, Tree, deliver, merge, tree_bytes
 from .rng import Streams, stream
-from .task import TASKS, sizes
 from .transforms import DroppedClients, HomeLayers, Privacy, Stragglers
 from .views import with_edges_between
 
@@ -128,7 +126,6 @@ class Simulation:
         return sorted(self._draws.choice(clients, count, replace=False).tolist())
 
     def _deliver(self, clients: ClientBatch) -> None:
-        """Deliver the server's message to a client batch before its step."""
         clients.received = deliver(self._message, clients.ids, self._addressed)
         _count_bytes(self.download_bytes, clients, clients.received)
         for transform in self.transforms:
@@ -180,7 +177,6 @@ def client_batches(
 
 
 def _count_bytes(totals: list[int], clients: ClientBatch, message: Tree) -> None:
-    """Add the bytes of a message to each client's total."""
     for client, count in zip(clients.ids, tree_bytes(message, len(clients)), strict=True):
         totals[client] += count
 

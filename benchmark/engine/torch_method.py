@@ -19,14 +19,13 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ...datasets.federation import GraphClient, NodeClient
 from ...registry import UserError
-from .backbone import Params
+from .backbone import Network, Params
 from .batch import Batch
 from .client_batch import ClientBatch, Skip
 from .config import TrainConfig
 from .device import here, on_host
 from .method import Method, Server, average
 from .module_backbone import State, client_graphs, drawing, generators_kept, seed_generators, state_of
-from .network import Network
 from .optim import count_torch_step
 from .payload import Download, Each, Leaf, Tree
 from .rng import stream

@@ -17,16 +17,16 @@ from ...registry import UserError
 from .backbone import Backbone, Params
 from .client_batch import ClientBatch, Skip
 from .config import TrainConfig
-from .device import HOST, on, on_host
-from .evaluate import Diverged, Evaluator, Models
+from .device import HOST, on_host
+from .evaluate import TASKS, Diverged, Evaluator, Models, steps_of_an_epoch
 from .hostile import hostile_clients
 from .method import METHODS, Arrangement, Method, effective_training
 from .optim import counting
 from .outcome import BestRound, Outcome, Round, matrix_of, mean, none_if_nan, scores
+from .placing import on
 from .rng import stream
 from .sampled_batch import misfit
 from .simulation import Simulation, client_batches
-from .task import TASKS, steps_of_an_epoch
 from .views import Facts, hide_labels
 
 OnRound = Callable[[int, dict[str, float]], None]

@@ -14,19 +14,10 @@ import torch.nn.functional as F
 
 from ...datasets import DATASETS, PARTITIONS, SPLITS, Federation, build_federation
 from ...methods import METHODS
-from ..engine import (
-    BACKBONES,
-    Backbone,
-    Facts,
-    Method,
-    SparseMatrix,
-    TrainConfig,
-    collate,
-    set_up,
-    to_torch_csr,
-    whole_client,
-)
-from ..engine.device import measure, on, settle
+from ..engine import BACKBONES, Backbone, Facts, Method, SparseMatrix, TrainConfig, collate, to_torch_csr, whole_client
+from ..engine.device import measure, settle
+from ..engine.placing import on
+from ..engine.train import set_up
 from ..runner.system import opened, peak_memory, reset_peak_memory
 from ..suites.plugins import load_plugins
 
@@ -197,12 +188,6 @@ def _with_other(parts: dict[str, float], total: float) -> dict[str, float]:
     return {**parts, "other": total - sum(parts.values())}
 
 
-def _largest(parts: dict[str, float]) -> str:
-    total = sum(parts.values())
-    top = sorted(parts.items(), key=lambda item: -item[1])[:3]
-    return ", ".join(f"{part} {value / total:.0%}" for part, value in top)
-
-
 def measure_case(
     dataset: str, clients: int, rounds: int, threads: int, epochs: int, device: str = "cpu"
 ) -> tuple[Line, Line, Line]:
@@ -255,6 +240,8 @@ def _round(timings: dict[str, Timing], sizes: list[int]) -> Line:
 
 def _phase(method: str, fedavg: Timing, name: str, rounds: int, timing: Timing, parts: dict[str, float]) -> Line:
     """A line of the table of methods. The total uses the mean, so that a slow first round counts."""
+    total = sum(parts.values())
+    top = sorted(parts.items(), key=lambda item: -item[1])[:3]
     return {
         "method": method,
         "phase": name,
@@ -262,7 +249,7 @@ def _phase(method: str, fedavg: Timing, name: str, rounds: int, timing: Timing, 
         "total, s": f"{rounds * timing.mean / 1e3:.1f}",
         "ms a round": f"{timing.median:.1f}",
         "relative to FedAvg": f"{timing.median / fedavg.median:.2f}x",
-        "largest parts": _largest(parts),
+        "largest parts": ", ".join(f"{part} {value / total:.0%}" for part, value in top),
     }
 
 

@@ -26,12 +26,13 @@ from ...datasets.build import check_data
 from ...datasets.federation import Data, Federation, NodeClient
 from ...methods import METHODS
 from ...registry import UserError
-from ..engine import BACKBONES, Diverged, Evaluator, Models, Outcome, Skip, train
+from ..engine import BACKBONES, Diverged, Evaluator, Models, Skip
 from ..engine.device import HOST
-from ..engine.train import OnRound, set_up
+from ..engine.outcome import Outcome
+from ..engine.train import OnRound, set_up, train
 from ..store import Store
-from ..store.places import WRITTEN
 from ..store.provenance import now
+from ..store.row_file import WRITTEN
 from ..store.schema import Row
 from ..store.side_files import SideFiles
 from ..suites.cell import Cell, check_clients
@@ -145,7 +146,6 @@ def _describe(federation: Federation) -> dict[str, Any]:
 
 
 def _no_score(federation: Federation) -> str:
-    """Return why a run has no score, and the fix if there is one."""
     unit, masks = federation.whole.task, federation.masks
     if masks and not masks["test"].any():
         return f"no score: no {unit} is a test {unit}; give the split a larger test share"

@@ -20,7 +20,7 @@ import numpy as np
 from ...registry import UserError
 from ..store import Store
 from ..store.schema import Row, mapping
-from ..suites.published import published
+from ..suites.catalogue import published
 from ..suites.request import ListedCell, Request, select_listed
 from .plan import Plan, listed_version, make_plan, with_data
 from .process import Options
@@ -177,7 +177,8 @@ class Costs:
 
     def seconds(self, cell: Cell | ListedCell) -> float | str:
         """Seconds of a cell, or what is unknown of it, as "dataset actor"."""
-        facts = _of_cell(cell)
+        names = cell.names
+        facts = _facts(names["method"], names["dataset"], names["backbone"], cell.ends["local_epochs"])
         for kind in ("method", "dataset"):
             if (kind, facts[kind]) not in self.levels:
                 return f"{kind} {facts[kind]}"
@@ -249,15 +250,9 @@ def _of_row(row: Row) -> Facts:
     return _facts(row.method, row.dataset, row.backbone, asked.get("local_epochs"))
 
 
-def _of_cell(cell: Cell | ListedCell) -> Facts:
-    names = cell.names
-    return _facts(names["method"], names["dataset"], names["backbone"], cell.ends["local_epochs"])
-
-
 def _facts(method: str, dataset: str, backbone: str, epochs: object) -> Facts:
     return {"method": method, "dataset": dataset, "backbone": backbone, "local_epochs": str(epochs)}
 
 
 def _ends(training: Mapping[str, object]) -> tuple[str, str]:
-    """The conditions that end a run: its cap on rounds and its patience."""
     return str(training.get("rounds")), str(training.get("patience"))

@@ -1,18 +1,25 @@
 """Workers as processes of this machine: start, give a cell, read messages, find out how it ended.
 
 `main` is the function of such a process: it imports torch once, runs cell after cell, and ends if its parent ends.
+`Host`, the actor on a node of a Ray cluster, has one such process. It does not import torch: it passes on pickled
+messages and watches its process. Errors, timeouts and memory limits of cells therefore have the same effects as on a
+single machine.
 """
 
 from __future__ import annotations
 
 import base64
 import faulthandler
+import importlib.util
 import json
 import multiprocessing
 import os
 import pickle
 import signal
+import sys
+import tempfile
 import threading
+import time
 import uuid
 import warnings
 from collections.abc import Iterator, Sequence
@@ -22,11 +29,11 @@ from functools import partial
 from multiprocessing import parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 
-from ..suites.main_script import GUARD, UNGUARDED, importable_main
+from ...foundations import GUARD, UNGUARDED, importable_main
 from .system import (
     ENDING,
     MARK,
@@ -41,9 +48,10 @@ from .system import (
     oom_kills,
 )
 
-if TYPE_CHECKING:  # the actor on a node of a cluster starts processes without importing `Cell`
+if TYPE_CHECKING:
     from ..store import Store
     from ..suites.cell import Cell
+
 
 # Exit codes of processes that were killed from outside, not by an error of a method.
 FROM_OUTSIDE = (-getattr(signal, "SIGKILL", 9), *(-number for number in ENDING))
@@ -115,7 +123,8 @@ class WorkerProcess:
             return None
         self.process.join()
         code = self.process.exitcode or 0
-        if self._out_of_memory():
+        before, after = self.oom_kills, oom_kills()
+        if self.process.exitcode == -signal.SIGKILL and None not in (before, after) and after != before:
             return Ending("oom", "the worker was killed by the system for lack of memory; try fewer --jobs")
         if code < 0:
             outside = code in FROM_OUTSIDE
@@ -142,11 +151,6 @@ class WorkerProcess:
         end_marked(self.mark)
         self.pipe.close()
         self.log.unlink(missing_ok=True)
-
-    def _out_of_memory(self) -> bool:
-        """Whether the system has killed a process for lack of memory since the cell was given; False if unknown."""
-        before, after = self.oom_kills, oom_kills()
-        return self.process.exitcode == -signal.SIGKILL and None not in (before, after) and after != before
 
     def _last_error(self) -> str:
         """The last line of the log with an error, after a colon; else ""."""
@@ -213,7 +217,7 @@ class Options:
 def main(pipe: Connection, log: str, options: Options) -> None:
     """The main function of a worker: run the cells from `pipe`, answer each with its row and side files.
 
-    Messages to it: (RUN, suite, cell), and (KEEP, ...) with the arguments of `dataset_transfer.keep`. Messages from it:
+    Messages to it: (RUN, suite, cell), and (KEEP, ...) with the arguments of `own_data.keep`. Messages from it:
     (READY, columns, description, cached), of `stamped` and `held`; per cell (ROUND, n, figures) several times, then
     (DONE, values of the row by column, side files by path, spent). They are sent as JSON, which is safe to read from a
     worker that runs code from outside. spent: a thread of the cell is still running. Output and the stack of a crash go
@@ -222,16 +226,20 @@ def main(pipe: Connection, log: str, options: Options) -> None:
     ignore()
     threading.Thread(target=_die_with_parent, daemon=True).start()
     adopt()
-    _redirect_output(log)
+    Path(log).parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    os.close(handle)
+    faulthandler.enable()
     warnings.filterwarnings("ignore")
 
     import torch
 
-    from ...datasets.own_data import add_folders
+    from ...datasets.own_data import add_folders, held, keep
     from ..store.provenance import stamped
     from ..store.side_files import Parcel
     from ..suites.plugins import load_plugins
-    from .dataset_transfer import held, keep
     from .execute import FederationCache, execute
     from .system import opened
 
@@ -271,10 +279,57 @@ def _die_with_parent() -> None:
         os._exit(1)
 
 
-def _redirect_output(log: str) -> None:
-    Path(log).parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
-    os.dup2(handle, 1)
-    os.dup2(handle, 2)
-    os.close(handle)
-    faulthandler.enable()
+LOOK = 0.2  # seconds between measurements of the process's memory
+
+
+class News(NamedTuple):
+    """A report of a host. said: messages of its worker. memory: resident bytes. ending: how it ended, or None."""
+
+    said: list[tuple[Any, ...]]
+    memory: int
+    ending: Ending | None
+
+
+class Host:
+    """The actor. Two threads may use it at the same time: one in `listen`, one in `give` or `end`."""
+
+    def __init__(self, options: Options) -> None:
+        vars(sys.modules["__main__"]).pop("__file__", None)  # a script of Ray, which a spawned process would import
+        handle, log = tempfile.mkstemp(prefix="fglbench-worker-", suffix=".txt")
+        os.close(handle)
+        plugins = tuple(shipped_plugin(name) for name in options.plugins)
+        self.limit = options.memory_limit * 2**30 if options.memory_limit else float("inf")
+        self.process = WorkerProcess(Path(log), replace(options, plugins=plugins))
+
+    def give(self, message: bytes, dataset: str = "", sha256: str = "", data: bytes | None = None) -> None:
+        """Pass a cell to the worker, after its data if this node does not have them."""
+        if data is not None:
+            self.process.hand(pickle.dumps((KEEP, dataset, sha256, data)))
+        self.process.hand(message)
+
+    def listen(self, seconds: float) -> News:
+        """The next report: at once if there is more than progress, else after this time."""
+        begun, looked, memory, said = time.monotonic(), 0.0, 0, list[tuple[Any, ...]]()
+        while True:
+            ending = self.process.ended()
+            said += self.process.poll()  # after `ended`, so that no last message is lost
+            now = time.monotonic()
+            if now > looked + LOOK:
+                looked, memory = now, self.process.memory()
+            more = any(word != ROUND for word, *_ in said)
+            if ending or more or memory > self.limit or now > begun + seconds:
+                return News(said, memory, ending)
+            wait([self.process.pipe, self.process.process.sentinel], LOOK)
+
+    def end(self) -> None:
+        self.process.kill()
+
+
+def shipped_plugin(name: str) -> str:
+    """The argument of `load_plugins` for a plug-in on this node; a file is in a folder of the runtime environment."""
+    if not name.endswith(".py"):
+        return name
+    spec = importlib.util.find_spec(Path(name).stem)
+    if spec is None or spec.origin is None:
+        raise ImportError(f"plug-in {name!r} did not reach the node; put it on the node's PYTHONPATH")
+    return spec.origin

@@ -1,7 +1,7 @@
 """Workers on a Ray cluster: one actor per worker, with CPUs and memory as Ray counts them, without shared files.
 
 Cells are sent pickled; rows and side files are sent back, and only the driver writes. A dataset that a node's cache
-does not have is sent through the object store, a plug-in by the runtime environment. `ray_node` is the code on a node.
+does not have is sent through the object store, a plug-in by the runtime environment. `process.Host` runs on a node.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ import ray
 from ray.exceptions import OutOfMemoryError, RayError, RayTaskError, RuntimeEnvSetupError
 
 from ... import __version__
+from ...datasets.own_data import packed
 from ...datasets.sources import cache_file
 from ...registry import UserError
 from ..store.provenance import code_version
 from ..suites.cell import Cell
-from .dataset_transfer import packed
-from .process import READY, RUN, Options
-from .ray_node import Host, News
+from .process import READY, RUN, Host, News, Options
 from .system import Ending
 
 SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # an empty settings frame of HTTP/2
@@ -52,7 +51,10 @@ class Cluster:
             _join(options)
         self.shipped: dict[str, tuple[str, str, Any] | None] = {}  # by dataset; the reference keeps the object alive
         self.without_workers_since: float | None = None
-        self.gpus = options.device != "cpu" and (options.device == "cuda" or self._any_gpu())
+        self.gpus = options.device != "cpu" and (
+            options.device == "cuda"
+            or any(node["Resources"].get("GPU", 0) >= 1 for node in ray.nodes() if node["Alive"])
+        )
         needs = {"num_cpus": options.threads, "max_concurrency": 2, "max_restarts": 0}
         if options.memory_limit:
             needs["memory"] = int(options.memory_limit * 2**30)
@@ -69,16 +71,10 @@ class Cluster:
         return max(1, min(self.options.jobs or workers, cells))
 
     def _fitting_workers(self, resources: dict[str, float]) -> int:
-        """The number of workers for which a node has the resources."""
         number = resources.get("CPU", 0) / self.options.threads
         if self.options.memory_limit:
             number = min(number, resources.get("memory", 0) / 2**30 / self.options.memory_limit)
         return int(min(number, resources.get("GPU", 0)) if self.gpus else number)
-
-    @staticmethod
-    def _any_gpu() -> bool:
-        """Whether a node has a GPU: with `--device auto` all workers then need one."""
-        return any(node["Resources"].get("GPU", 0) >= 1 for node in ray.nodes() if node["Alive"])
 
     def start(self, plugins: bool) -> RemoteWorker:
         device = "cuda:0" if self.gpus else "cpu"
@@ -109,7 +105,7 @@ class Cluster:
 
 
 class RemoteWorker:
-    """A worker on a node, by its actor `ray_node.Host`. up: it has reported, and is not lost. turn: its next report."""
+    """A worker on a node, by its actor `process.Host`. up: it has reported, and is not lost. turn: its next report."""
 
     def __init__(self, host: Any, cluster: Cluster) -> None:
         self.host, self.cluster = host, cluster
@@ -163,7 +159,6 @@ class RemoteWorker:
 
 
 def _lost(error: RayError) -> Ending:
-    """The ending of a worker whose actor ended or cannot be reached."""
     reason = " ".join(str(error).strip().splitlines()[-1:])[:300]
     if isinstance(error, OutOfMemoryError):
         return Ending("oom", "the worker was killed by Ray for lack of memory on its node; give --memory-limit")
@@ -214,7 +209,6 @@ def _module(plugin: str) -> str | None:
 
 @contextmanager
 def _kept_sigterm() -> Iterator[None]:
-    """Restore the handler of SIGTERM, which Ray replaces: it stops the workers."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield

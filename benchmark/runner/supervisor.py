@@ -131,7 +131,6 @@ class _Run:
         return Slot(self.backend.start(plugins), plugins, stillborn=stillborn)
 
     def _replace_spent_workers(self) -> None:
-        """End the spent workers, and start new ones if cells wait."""
         for slot in [slot for slot in self.slots if slot.spent and slot.task is None]:
             slot.worker.kill()
             self.slots.remove(slot)
@@ -156,7 +155,13 @@ class _Run:
             self.queue, self.claimed_elsewhere = self.claimed_elsewhere, []
             self.next_check = time.monotonic() + ELSEWHERE
         while self.queue and not slot.spent:
-            best = self._best_index(slot)
+            suited = [index for index, item in enumerate(self.queue) if slot.suits(self._needs(item))] or [0]
+            keys = {index: self.queue[index].cell.federation_key for index in suited}
+            others = {other.last_federation for other in self.slots}
+            same = next((index for index, key in keys.items() if key == slot.last_federation), None)
+            best = (
+                next((index for index, key in keys.items() if key not in others), suited[0]) if same is None else same
+            )
             if not slot.suits(self._needs(self.queue[best])):
                 slot.spent = True
                 return
@@ -182,15 +187,6 @@ class _Run:
             self._record(item, row, elsewhere=True)
             return None
         return claim
-
-    def _best_index(self, slot: Slot) -> int:
-        """The index in the queue of the best cell for a worker: of the cells that it may run, one whose federation it
-        has, else one whose federation no worker has, else the first. 0 if it may run none."""
-        suited = [index for index, item in enumerate(self.queue) if slot.suits(self._needs(item))] or [0]
-        keys = {index: self.queue[index].cell.federation_key for index in suited}
-        others = {other.last_federation for other in self.slots}
-        same = next((index for index, key in keys.items() if key == slot.last_federation), None)
-        return next((index for index, key in keys.items() if key not in others), suited[0]) if same is None else same
 
     # -- results -----------------------------------------------------------------------------------------------------
 
@@ -232,7 +228,10 @@ class _Run:
             ending = self._exceeded_limit(slot)
         else:
             self._read_messages(slot)  # there may be a last one
-            self._check_start(slot, ending)
+            if not slot.ready:
+                slot.stillborn += 1
+                if not ending.outside or slot.stillborn > STILLBORN:
+                    raise UserError(f"a worker process cannot start: {ending.reason}")
         if ending is None:
             return False
         requeued = ending.outside and self._requeue(slot)
@@ -242,13 +241,6 @@ class _Run:
             row = item.cell.row(item.suite, **values, started=slot.task.started, **slot.stamp)
             self._finish(slot, row, {})
         return True
-
-    def _check_start(self, slot: Slot, ending: Ending) -> None:
-        """UserError if workers cannot start: one ended by an error, or several were killed, before they were ready."""
-        if not slot.ready:
-            slot.stillborn += 1
-            if not ending.outside or slot.stillborn > STILLBORN:
-                raise UserError(f"a worker process cannot start: {ending.reason}")
 
     def _requeue(self, slot: Slot) -> bool:
         """Put the cell of a worker that was killed from outside back into the queue, once. Return whether it was."""
@@ -260,7 +252,6 @@ class _Run:
         return True
 
     def _exceeded_limit(self, slot: Slot) -> Ending | None:
-        """The ending of a worker that exceeded the limit of time or memory, or None."""
         task, timeout, limit = slot.task, self.options.timeout, self.options.memory_limit
         if task is None:
             return None

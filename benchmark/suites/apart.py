@@ -26,13 +26,13 @@ from pydantic import ConfigDict, Field, create_model, model_validator
 
 from ...datasets import DATASETS, DatasetSpec, PartitionSpec, SplitSpec
 from ...datasets.content import Content
+from ...foundations import GUARD, UNGUARDED, importable_main
 from ...methods import METHODS
 from ...registry import Registry, Spec, UserError, one_line
 from ..engine import BACKBONES, Backbone, TrainConfig
 from ..engine.method import Method, answer, asked_training
 from ..store.provenance import SOURCES, source_of
 from . import plugins
-from .main_script import GUARD, UNGUARDED, importable_main
 from .plugins import REGISTRIES, built_in, load_plugins, located
 
 
@@ -290,7 +290,7 @@ def _architecture(name: str, params: dict[str, Any], backbones: list[tuple[str, 
     answered = answer(METHODS.build(name, params), "architecture", [BACKBONES.build(*each) for each in backbones])
     if not isinstance(answered, list | tuple) or not all(isinstance(each, Backbone) for each in answered):
         return f"{answered!r:.60}"
-    return [(each.name, each.params()) if each.name else None for each in answered]
+    return [(mine.name, mine.params()) if (mine := each.registered()) else None for each in answered]
 
 
 def _content(name: str, params: dict[str, Any]) -> None:

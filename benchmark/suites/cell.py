@@ -257,13 +257,13 @@ def settled(cell: Cell, *, filled: bool = False) -> Cell:
     """
     method = cell.method.build(METHODS)
     given = [entry.build(BACKBONES) for entry in cell.backbones]
-    # A method's encoder may be unregistered; it takes width and depth from the backbone of the cell.
+    # A method's model may be unregistered: then the row has the architecture that it extends, or that of the cell.
     answered = answer(method, "architecture", given)
     if not isinstance(answered, list | tuple) or len(answered) != len(given):
         raise UserError(
             f"{cell.method.name}: `architecture` returns {answered!r:.60}, not as many backbones as it is given"
         )
-    architecture = [mine if mine.name else other for mine, other in zip(answered, given, strict=True)]
+    architecture = [mine.registered() or other for mine, other in zip(answered, given, strict=True)]
     return Cell(
         dataset=cell.dataset if filled else cell.dataset.filled(DATASETS),
         partition=cell.partition if filled else cell.partition.filled(PARTITIONS),

@@ -31,15 +31,14 @@ from ...registry import UserError
 from ..engine.method import in_words
 from ..runner.backend import Observer
 from ..runner.job import Job, Options, Store
-from ..store.places import APART, LOCKS, safe_name
 from ..store.provenance import canonical, git_state
+from ..store.row_file import APART, LOCKS, safe_name
 from ..store.schema import TRIAL, Row
 from ..suites.apart import begin
 from ..suites.cell import Cell
 from ..suites.request import Request, parse_setting
 from ..suites.select import apply_settings, impossible, narrow, with_own
-from ..suites.suite import TUNING_SEED, Sampler, Suite
-from ..suites.suitefile import load_suite
+from ..suites.suite import TUNING_SEED, Sampler, Suite, load_suite
 from ..suites.tuned import Tuned, Values, read_tuned, write_tuned
 from .design import Design, applied, values
 
@@ -219,7 +218,12 @@ def studies(wanted: Wanted) -> dict[str, list[Study]]:
     rounds = wanted.rounds or suite.tune.rounds
     cells: dict[tuple[str, str], Cell] = {}
     for cell in apply_settings(base.cells(), changed) if changed else base.cells():
-        _check_cell(cell)
+        if why := impossible(cell):
+            raise UserError(why)
+        if cell.task == "graph":
+            raise UserError(f"{cell.dataset.name} is clustered without validation: there is nothing to tune on")
+        if not METHODS.cls(cell.method.name).is_for(cell.task):
+            raise UserError(f"{cell.method.name} is not defined for {in_words(cell.task)}: there is nothing to tune")
         if rounds is not None:
             cell = Values(training={"rounds": rounds}).applied(cell)
         cells.setdefault((cell.dataset.name, cell.method.name), cell)
@@ -238,15 +242,6 @@ def studies(wanted: Wanted) -> dict[str, list[Study]]:
 def own_settings(results: Path, dataset: str, metric: str | None) -> Path:
     """The file of settings of one of the user's own datasets: one per metric."""
     return results / f"{dataset.partition(':')[2]}.{metric or 'accuracy'}.tuned.yaml"
-
-
-def _check_cell(cell: Cell) -> None:
-    if why := impossible(cell):
-        raise UserError(why)
-    if cell.task == "graph":
-        raise UserError(f"{cell.dataset.name} is clustered without validation: there is nothing to tune on")
-    if not METHODS.cls(cell.method.name).is_for(cell.task):
-        raise UserError(f"{cell.method.name} is not defined for {in_words(cell.task)}: there is nothing to tune")
 
 
 def _check_seeds(suite: Suite, seeds: Iterable[int]) -> None:

@@ -14,6 +14,7 @@ from ...benchmark.engine import (
     ClientBatch,
     Features,
     GraphSAGE,
+    NodeClient,
     Params,
     Parts,
     Streams,
@@ -22,14 +23,12 @@ from ...benchmark.engine import (
     collate,
     in_parts,
     on_host,
+    option,
     section,
 )
-from ...datasets.federation import NodeClient
-from ...registry import option
 from ..fedavg import FedAvg
 from .mending import Mending
-from .neighgen import Impaired, NeighGen, hide, impair, linear, match
-from .products import Thinned, product
+from .neighgen import Impaired, NeighGen, Thinned, hide, impair, linear, match, product
 
 
 def random_neighbours(
@@ -82,7 +81,6 @@ class Answer:
         ]
 
     def _slot(self, p: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return weight (2048, d) and bias of slot p."""
         return self.shown[f"slot.{p}.weight"].detach(), self.shown[f"slot.{p}.bias"].detach()
 
     @section("answers")
@@ -97,7 +95,6 @@ class Answer:
         return gradients | self._used(x, targets)
 
     def _used(self, x: Features, targets: np.ndarray) -> Tensors:
-        """Return the gradients of the used parameters."""
         gradients: Tensors = {}
         wide = torch.zeros_like(self.wide)
         for p, users in enumerate(self.users):
@@ -248,7 +245,12 @@ class Turn:
         self.held = self.impaired.missing[self.rows].clamp(max=settings.neighbours)
         self.reach = reach(batch, self.rows, clients.network.backbones[0].layers - 1)
         self._mending: Mending | None = None
-        self._learn()
+        trained = self.params | {f"classifier.{name}": value for name, value in self.classifier.items()}
+        self.clients.fit(self._joint, self.settings.generator_epochs, params=trained, name="joint")
+        self.clients.optimiser("joint").reset()  # frees half a gigabyte for a large d; fGen gets a new optimiser
+        with torch.no_grad():
+            self.encoding = self.generator.encode(self.params, self.clients.batch, None)
+            self.missing = self.generator.missing(self.params, self.encoding)
 
     def without(self, clients: ClientBatch) -> Impaired:
         """Return the client's graph without hidden nodes, and the targets of the generator."""
@@ -256,14 +258,6 @@ class Turn:
         with on_host():
             hidden = hide(member, settings.hidden_share, clients.streams("hidden nodes")[0])
         return impair(member, hidden, settings.neighbours)
-
-    def _learn(self) -> None:
-        trained = self.params | {f"classifier.{name}": value for name, value in self.classifier.items()}
-        self.clients.fit(self._joint, self.settings.generator_epochs, params=trained, name="joint")
-        self.clients.optimiser("joint").reset()  # frees half a gigabyte for a large d; fGen gets a new optimiser
-        with torch.no_grad():
-            self.encoding = self.generator.encode(self.params, self.clients.batch, None)
-            self.missing = self.generator.missing(self.params, self.encoding)
 
     def _noisy(self, encoding: torch.Tensor) -> torch.Tensor:
         (source,) = self.clients.streams("generator noise")

@@ -23,9 +23,9 @@ from ...benchmark.engine import (
     Params,
     Server,
     Tree,
+    option,
     segment_sum,
 )
-from ...registry import option
 from ..fedavg import FedAvg
 from ..parts.contrast import unit_rows
 from .views import Candidates, ViewModel, alike, edge_codes, sampled, through
@@ -120,7 +120,7 @@ class FGGP(FedAvg):
     temperature: float = option(0.1, "temperature of a prediction's weights (code: 0.1)", gt=0)
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [ViewModel(**backbone.params()) for backbone in super().architecture(backbones)]
+        return [backbone.turned_into(ViewModel) for backbone in super().architecture(backbones)]
 
     def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
         reason = super().skip(facts, backbones)
@@ -147,7 +147,13 @@ class FGGP(FedAvg):
     def client(self, clients: ClientBatch) -> Tree:
         clients.load(clients.received["model"])
         if self._viewed:
-            self._find_similar(clients)
+            due = (clients.round - 1) % self.refresh == 0
+            with torch.no_grad():
+                embedding = clients.batch.per_client(clients.forward(training=False).embedding)
+            clients.state["alike"] = [
+                alike(rows, self.neighbours) if due or not old.numel() else old
+                for rows, old in zip(embedding, clients.state["alike"], strict=True)
+            ]
             candidates = Candidates(clients.batch, clients.state["alike"])
             clients.fit(lambda clients: self.viewed_loss(clients, candidates))
         else:
@@ -160,16 +166,6 @@ class FGGP(FedAvg):
             "prototypes": [mean[classes] for mean, classes in zip(means, present, strict=True)],
             "classes": [classes.nonzero().squeeze(1) for classes in present],
         }
-
-    def _find_similar(self, clients: ClientBatch) -> None:
-        """Find similar nodes by the received model, every `refresh` rounds, and for clients without any."""
-        due = (clients.round - 1) % self.refresh == 0
-        with torch.no_grad():
-            embedding = clients.batch.per_client(clients.forward(training=False).embedding)
-        clients.state["alike"] = [
-            alike(rows, self.neighbours) if due or not old.numel() else old
-            for rows, old in zip(embedding, clients.state["alike"], strict=True)
-        ]
 
     def viewed_loss(self, clients: ClientBatch, candidates: Candidates) -> torch.Tensor:
         """Return the objective (K,)."""
@@ -259,5 +255,4 @@ class FGGP(FedAvg):
 
     @staticmethod
     def _classes(params: Params) -> int:
-        """Return the number of outputs of the model's last layer."""
         return next(reversed([value for name, value in params.items() if name.endswith(".bias")])).shape[1]

@@ -10,10 +10,11 @@ import pytest
 
 from fglbench.benchmark.contract.method_checks import CHECKS, ContractError, check
 from fglbench.benchmark.contract.trial import node_federation, trials
-from fglbench.benchmark.engine import Method, Outcome, TrainConfig, train
+from fglbench.benchmark.engine import Method, TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.engine.outcome import Outcome
 from fglbench.benchmark.engine.target import Target
-from fglbench.benchmark.engine.train import set_up
+from fglbench.benchmark.engine.train import set_up, train
 from fglbench.benchmark.store.schema import excess
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg

@@ -13,8 +13,8 @@ from fglbench.benchmark import compete
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.compete import ordinal, standing_of
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.suites import suitefile
-from fglbench.benchmark.suites.published import BOARDS, PublishedTask, published_tasks
+from fglbench.benchmark.suites import suite as suites
+from fglbench.benchmark.suites.catalogue import BOARDS, PublishedTask, published_tasks
 
 METHOD = '''
 import fglbench
@@ -112,7 +112,7 @@ def test_one_command_packs_rows_of_the_board(
     (tmp_path / "boards").mkdir()
     (tmp_path / "boards" / "tiny.yaml").write_text(BOARD)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(suitefile, "FOLDER", tmp_path / "boards")
+    monkeypatch.setattr(suites, "FOLDER", tmp_path / "boards")
     monkeypatch.setattr("fglbench.benchmark.cli.compete.BOARD", "tiny")
     monkeypatch.setattr("fglbench.benchmark.cli.new_and_check.check", lambda *_, **__: 0)  # checked in the test above
     monkeypatch.setattr("fglbench.benchmark.store.provenance.git_state", lambda *_: ("a" * 40, False))

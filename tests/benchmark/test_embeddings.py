@@ -8,9 +8,10 @@ import torch
 
 import fglbench
 from fglbench.benchmark.contract.trial import trials
-from fglbench.benchmark.engine import TrainConfig, train
+from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.evaluate import Models
+from fglbench.benchmark.engine.train import train
 from fglbench.benchmark.runner import best_round
 from fglbench.benchmark.runner.best_round import collect
 from fglbench.benchmark.runner.execute import FederationCache, execute

@@ -18,7 +18,7 @@ from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.provenance import _driver, environment, stamped
 from fglbench.benchmark.store.side_files import Parcel
 from fglbench.benchmark.suites.cell import Cell
-from fglbench.benchmark.suites.suitefile import load_suite
+from fglbench.benchmark.suites.suite import load_suite
 from fglbench.registry import UserError
 from fglbench.report.provenance import describe
 

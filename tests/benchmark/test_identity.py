@@ -18,7 +18,7 @@ from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites import cell as cells
 from fglbench.benchmark.suites.cell import Cell, Choice, check_clients, registered_hash
 from fglbench.benchmark.suites.request import select_listed
-from fglbench.benchmark.suites.suitefile import load_suite
+from fglbench.benchmark.suites.suite import load_suite
 from fglbench.datasets import PARTITIONS
 from fglbench.methods import METHODS
 from fglbench.registry import UserError, identity
@@ -53,7 +53,7 @@ from fglbench.benchmark.runner.plan import make_plan
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.cell import check_clients, registered_hash
 from fglbench.benchmark.suites.request import select_listed
-from fglbench.benchmark.suites.suitefile import load_suite
+from fglbench.benchmark.suites.suite import load_suite
 
 store, plans = Store(sys.argv[1]), {}
 for suite in sys.argv[2:]:

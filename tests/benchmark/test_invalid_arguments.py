@@ -18,12 +18,13 @@ import torch
 import fglbench
 from fglbench import UserError
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.engine import TrainConfig, train
+from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.engine.train import train
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.plugins import load_plugins
 from fglbench.benchmark.suites.select import Request, select
-from fglbench.benchmark.suites.suitefile import load_suite
+from fglbench.benchmark.suites.suite import load_suite
 from fglbench.benchmark.suites.tuned import FOLDER
 from fglbench.datasets import DATASETS
 from fglbench.datasets.spec import DatasetSpec

@@ -16,7 +16,7 @@ from fglbench.benchmark.runner.plan import make_plan
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.request import select_listed
 from fglbench.benchmark.suites.select import Request, parted, select
-from fglbench.benchmark.suites.suitefile import leaderboard_suites, load_suite, suite_names
+from fglbench.benchmark.suites.suite import leaderboard_suites, load_suite, suite_names
 from fglbench.registry import UserError
 
 STATUSES = ["ok", "ok", "failed", "timeout", "oom", "skipped"]

@@ -11,7 +11,7 @@ import pytest
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.cell import Cell
-from fglbench.benchmark.suites.suitefile import leaderboard_suites, load_suite, suite_names
+from fglbench.benchmark.suites.suite import leaderboard_suites, load_suite, suite_names
 from fglbench.report.papers import printed, tables
 from fglbench.report.reproduction.match import SuiteRows
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fglbench.benchmark.engine import Outcome
+from fglbench.benchmark.engine.outcome import Outcome
 from fglbench.benchmark.store import Store, row_file
 from fglbench.benchmark.store.schema import COLUMNS, SCHEMA_VERSION, Row, Standing
 from fglbench.metrics import METRICS
@@ -144,7 +144,7 @@ NEW_METRIC = """
     metrics.Metrics, metrics.METRICS = Metrics, metrics.columns(Metrics)
     metrics.CURVES = [*metrics.CURVES, "auc"]
 
-    from fglbench.benchmark.engine import Outcome
+    from fglbench.benchmark.engine.outcome import Outcome
     from fglbench.benchmark.store import row_file, schema
     from fglbench.benchmark.submission import curves, read
     from fglbench.report import board, tables

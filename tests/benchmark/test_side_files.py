@@ -21,7 +21,7 @@ from fglbench.benchmark.store.provenance import canonical
 from fglbench.benchmark.submission import curves as checked_curves
 from fglbench.benchmark.submission.read import LARGE
 from fglbench.benchmark.suites.cell import Cell
-from fglbench.benchmark.suites.suitefile import load_suite
+from fglbench.benchmark.suites.suite import load_suite
 from fglbench.registry import UserError
 
 from .test_store import make_row

@@ -9,12 +9,13 @@ import pytest
 import yaml
 
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.store.places import RESERVED
-from fglbench.benchmark.suites import suitefile
+from fglbench.benchmark.store.row_file import RESERVED
+from fglbench.benchmark.suites import suite as suites
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.select import Request, select
-from fglbench.benchmark.suites.suitefile import load_suite, parse_suite, suite_names
+from fglbench.benchmark.suites.suite import load_suite, parse_suite, suite_names
 from fglbench.benchmark.tune.session import Wanted, studies
+from fglbench.methods import METHODS
 from fglbench.registry import UserError
 
 TEXT = """\
@@ -93,6 +94,14 @@ def test_a_method_may_fix_its_architecture():
     assert cell.backbone == "mlp+mlp"
 
 
+@pytest.mark.parametrize("method", METHODS.names())
+def test_each_method_runs_on_a_registered_architecture(method):
+    text = TEXT.replace("gcn+mlp, methods: local", f"gin, methods: {method}")
+    cell = parse_suite(text, PATH).cells()[-1]
+    assert cell.method.name == method
+    assert all(choice.build(BACKBONES).params() == choice.params for choice in cell.backbones)
+
+
 def ratio_defaults():
     from fglbench.datasets import SPLITS
 
@@ -162,6 +171,8 @@ def test_shipped_suites_are_sound():
         "fedmlp": "mlp",
         "fedsage": "sage",
         "fedsage+": "sage",
+        "feddep": "sage",
+        "fedlog": "sage",
         "fedomd": "ortho-gcn",
     }  # methods that fix the architecture
     assert all(c.backbone == architectures.get(c.method.name, "gcn") for c in cells)
@@ -313,12 +324,12 @@ def test_the_default_suite_is_the_leaderboard():
     ],
 )
 def test_a_suite_file_must_not_have_a_reserved_name(tmp_path, name, message):
-    text = (suitefile.FOLDER / "quick.yaml").read_text()
+    text = (suites.FOLDER / "quick.yaml").read_text()
     (tmp_path / name).write_text(text)
     with pytest.raises(UserError) as error:
         load_suite(str(tmp_path / name))
     assert str(error.value).startswith(f"{tmp_path / name}: {message}")
-    assert load_suite(str(suitefile.FOLDER / "quick.yaml")) == load_suite("quick")  # the file itself
+    assert load_suite(str(suites.FOLDER / "quick.yaml")) == load_suite("quick")  # the file itself
 
 
 def test_a_suite_file_is_a_small_file_without_a_key_given_twice(tmp_path):
@@ -328,7 +339,7 @@ def test_a_suite_file_is_a_small_file_without_a_key_given_twice(tmp_path):
     path.write_text("description: x\ndescription: y\n")
     with pytest.raises(UserError, match=r"mine\.yaml:2: not valid YAML: the key 'description' is given twice"):
         load_suite(str(path))
-    path.write_text("#" * (suitefile.LARGEST + 1))
+    path.write_text("#" * (suites.LARGEST + 1))
     with pytest.raises(UserError, match="is larger than 256 KiB"):
         load_suite(str(path))
     path.unlink()

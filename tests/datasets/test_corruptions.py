@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from fglbench.benchmark.contract.trial import graph_federation, node_federation, overlapping_federation
-from fglbench.datasets.corruptions import Stress, stressed
-from fglbench.datasets.federation import Federation
+from fglbench.datasets.corruptions import stressed
+from fglbench.datasets.federation import Federation, Stress
 from fglbench.registry import UserError
 
 Cut = Callable[[], Federation]

@@ -9,7 +9,7 @@ import pytest
 
 from fglbench.benchmark.runner.execute import FederationCache
 from fglbench.benchmark.suites.cell import registered_hash
-from fglbench.benchmark.suites.suitefile import load_suite
+from fglbench.benchmark.suites.suite import load_suite
 from fglbench.datasets import DATASETS, PARTITIONS, describe, load, statistics
 from fglbench.datasets.federation import NodeData
 

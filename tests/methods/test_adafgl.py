@@ -8,11 +8,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fglbench.benchmark.engine import Facts, Skip, TrainConfig, train
+from fglbench.benchmark.engine import Facts, Skip, TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
 from fglbench.benchmark.engine.batch import collate
 from fglbench.benchmark.engine.client_batch import ClientBatch
 from fglbench.benchmark.engine.simulation import Simulation
+from fglbench.benchmark.engine.train import train
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS, adafgl
 from fglbench.methods.adafgl import AdaFGL, Topology, signed_propagation

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 import torch
 
-from fglbench.benchmark.engine import Skip, TrainConfig, train
+from fglbench.benchmark.engine import Skip, TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.engine.train import train
 from fglbench.datasets import PARTITIONS, SPLITS, build_federation
 from fglbench.datasets.content import undirected
 from fglbench.datasets.federation import Federation, GraphSetData, NodeData

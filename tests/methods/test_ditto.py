@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from fglbench.benchmark.engine import TrainConfig, train
+from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.engine.train import train
 from fglbench.methods import METHODS
 
 from .rounds import Make, start

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from fglbench.benchmark.engine import TrainConfig
+from fglbench.benchmark.engine.backbone import initial
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
-from fglbench.benchmark.engine.network import initial
 from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS

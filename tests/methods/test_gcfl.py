@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from fglbench.benchmark.engine import TrainConfig, train
+from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.engine.train import train
 from fglbench.methods import METHODS
 from fglbench.methods.gcfl import dtw, min_cut
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from fglbench.benchmark.engine import TrainConfig, train
+from fglbench.benchmark.engine import TrainConfig
+from fglbench.benchmark.engine.backbone import Network
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.graphs.graphsets import GraphStack
-from fglbench.benchmark.engine.network import Network
-from fglbench.benchmark.engine.train import set_up
+from fglbench.benchmark.engine.train import set_up, train
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 

@@ -9,7 +9,8 @@ import pytest
 
 from fglbench.benchmark.store import Store, verified
 from fglbench.benchmark.store.verified import Verified
-from fglbench.benchmark.suites import catalogue, suitefile
+from fglbench.benchmark.suites import catalogue
+from fglbench.benchmark.suites.suite import load_suite, suite_names
 from fglbench.registry import UserError
 from fglbench.report import build, leaderboard, tables
 from fglbench.report.compare import as_text, compare
@@ -224,7 +225,7 @@ def test_boards_are_in_the_order_of_their_suites(tmp_path: Path) -> None:
 
 
 def test_leaderboard_suites_have_distinct_places() -> None:
-    suites = [suitefile.load_suite(name) for name in suitefile.suite_names()]
+    suites = [load_suite(name) for name in suite_names()]
     placed = {suite.name: suite.order for suite in suites if suite.order is not None}
     assert set(placed) == {suite.name for suite in suites if suite.leaderboard}
     assert len(set(placed.values())) == len(placed)

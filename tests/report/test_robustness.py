@@ -12,7 +12,7 @@ import pytest
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.config import ATTACKS
 from fglbench.benchmark.store.schema import NEUTRAL, conditions, strength, wording
-from fglbench.datasets.corruptions import Stress
+from fglbench.datasets.federation import Stress
 from fglbench.report import build
 from fglbench.report.figures import curves as figure, found_figures
 from fglbench.report.ranking import Ranking

@@ -13,7 +13,7 @@ from sklearn.metrics import mean_absolute_error
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.task import TASKS, Task, add_task
+from fglbench.benchmark.engine.evaluate import TASKS, Task, add_task
 from fglbench.benchmark.engine.train import set_up
 from fglbench.benchmark.suites.plugins import load_plugins
 from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation
@@ -29,7 +29,7 @@ import torch.nn.functional as F
 
 from fglbench.benchmark.engine.client_batch import ClientBatch
 from fglbench.benchmark.engine.evaluate import Evaluator, Scored
-from fglbench.benchmark.engine.task import Task, add_task
+from fglbench.benchmark.engine.evaluate import Task, add_task
 from fglbench.datasets import SPLITS
 from fglbench.datasets.splits import Ratio
 

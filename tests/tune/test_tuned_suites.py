@@ -18,10 +18,10 @@ from fglbench.benchmark.runner.execute import FederationCache, execute
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.submission import validate as claims
-from fglbench.benchmark.suites import suitefile
+from fglbench.benchmark.suites import suite as suites
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.select import Request, select
-from fglbench.benchmark.suites.suitefile import load_suite
+from fglbench.benchmark.suites.suite import load_suite
 from fglbench.benchmark.suites.tuned import Tuned, read_tuned, write_tuned
 from fglbench.benchmark.tune.design import TABLE
 from fglbench.methods import METHODS
@@ -90,7 +90,7 @@ def test_untuned_methods_are_named_on_one_short_line(tuned, monkeypatch, capsys)
         out, err = capsys.readouterr()
         assert (out + err).count(f"suite 'tiny': {message} -s tiny` makes them") == 1
         assert (out + err).count("no tuned settings") == 1
-    monkeypatch.setattr(suitefile, "FOLDER", tuned.parent)
+    monkeypatch.setattr(suites, "FOLDER", tuned.parent)
     claims.cells_of.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -15,13 +15,12 @@ from ..backbone import Backbone, Forward, Params, affine, linear_map
 from ..batch import Features, LabelledRows
 from ..client_batch import ClientBatch
 from ..device import section
-from ..evaluate import MEASURES, Evaluator, Models, Scored
+from ..evaluate import MEASURES, Evaluator, Models, Scored, Task, add_task
 from ..method import Method, at_home, crossing
 from ..rng import Streams
 from ..sampled_batch import MinibatchClientBatch, Shown
 from ..segment_ops import is_shared, segment_affine, segment_sum
 from ..target import Target
-from ..task import Task, add_task
 from ..views import HIDDEN
 from .graphsets import GraphRows, LabelledStack
 

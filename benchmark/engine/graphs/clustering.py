@@ -17,16 +17,14 @@ import torch.nn.functional as F
 
 from ....datasets.federation import Goal, GraphSetData, Measure
 from ....registry import option
-from ..backbone import Backbone, Params
+from ..backbone import Backbone, Network, Params
 from ..client_batch import ClientBatch
 from ..config import TrainConfig
-from ..evaluate import Diverged, Evaluator, Models, Scored, beside, demanded
+from ..evaluate import Diverged, Evaluator, Models, Scored, Task, add_task, beside, demanded
 from ..method import Method
-from ..network import Network
 from ..rng import stream
 from ..sampled_batch import NO_ROWS, cut
 from ..target import Target
-from ..task import Task, add_task
 from .graphsets import GraphBatch, GraphStack
 
 

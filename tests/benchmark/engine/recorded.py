@@ -11,8 +11,9 @@ import torch
 
 from fglbench.benchmark.contract.recording import Record, record
 from fglbench.benchmark.contract.trial import Trial
-from fglbench.benchmark.engine import Outcome, train
 from fglbench.benchmark.engine.device import HOST
+from fglbench.benchmark.engine.outcome import Outcome
+from fglbench.benchmark.engine.train import train
 from fglbench.methods import METHODS
 
 from ...sampled import SHORT

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from fglbench.benchmark.engine import TrainConfig, train
+from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.optim import StackedOptimiser, clip_per_client
 from fglbench.benchmark.engine.rng import Streams, stream
 from fglbench.benchmark.engine.simulation import Simulation
+from fglbench.benchmark.engine.train import train
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 

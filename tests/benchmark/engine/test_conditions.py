@@ -11,12 +11,13 @@ import torch
 
 from fglbench.benchmark.contract.recording import record
 from fglbench.benchmark.contract.trial import Trial, trials
-from fglbench.benchmark.engine import METHODS, ClientBatch, TrainConfig, train
+from fglbench.benchmark.engine import METHODS, ClientBatch, TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.engine.train import train
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.select import CUSTOM, Request, select
 from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation
-from fglbench.datasets.corruptions import Stress
+from fglbench.datasets.federation import Stress
 from fglbench.methods.fedavg import FedAvg
 from fglbench.registry import UserError
 

@@ -12,10 +12,12 @@ import torch
 from torch.utils._device import _device_constructors
 
 from fglbench.benchmark.contract.trial import trials
-from fglbench.benchmark.engine import Params, device as placing, network, train
+from fglbench.benchmark.engine import Params, backbone, placing
 from fglbench.benchmark.engine.backbones import Backbone
-from fglbench.benchmark.engine.device import HOST, here, kernels_of, on, on_host, placed
+from fglbench.benchmark.engine.device import HOST, here, on_host, placed
 from fglbench.benchmark.engine.kernels import active_kernels
+from fglbench.benchmark.engine.placing import kernels_of, on
+from fglbench.benchmark.engine.train import train
 from fglbench.methods import METHODS
 
 from ...sampled import sampled_trials
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("wrapped_predictions")
 EQUAL = 1e-5  # tolerance of accuracies
 
 
-drawn = network._drawn
+drawn = backbone._drawn
 
 
 def off_by_rounding(*arguments: Any) -> Params:
@@ -60,7 +62,7 @@ def test_every_method_runs_on_a_device(name: str, at_hand: Any, monkeypatch: pyt
         outcome = run(trial, name, device)
     assert (outcome.upload_bytes, outcome.download_bytes) == (cpu.upload_bytes, cpu.download_bytes)
     if difference(cpu, outcome) > EQUAL:
-        monkeypatch.setattr(network, "_drawn", off_by_rounding)
+        monkeypatch.setattr(backbone, "_drawn", off_by_rounding)
         assert difference(cpu, run(trial, name)) > EQUAL, f"{trial.name}: not the CPU's figures"
 
 

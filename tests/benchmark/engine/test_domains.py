@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from fglbench.benchmark.contract.trial import domains_federation
-from fglbench.benchmark.engine import Skip, TrainConfig, train
+from fglbench.benchmark.engine import Skip, TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.method import OWN_LAYERS, at_home, crossing
 from fglbench.benchmark.engine.simulation import Simulation
-from fglbench.benchmark.engine.train import set_up
+from fglbench.benchmark.engine.train import set_up, train
 from fglbench.benchmark.runner.best_round import collect
 from fglbench.datasets.federation import Federation, GraphSetData
 from fglbench.methods import METHODS

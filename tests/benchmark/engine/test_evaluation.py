@@ -15,14 +15,15 @@ import torch
 from sklearn.metrics import f1_score, roc_auc_score
 
 from fglbench.benchmark.contract.trial import labelled_graphs
-from fglbench.benchmark.engine import Outcome, Skip, TrainConfig, train
+from fglbench.benchmark.engine import Skip, TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.evaluate import Models, Scored
 from fglbench.benchmark.engine.graphs import clustering
 from fglbench.benchmark.engine.graphs.clustering import ClusteringEvaluator, GraphMethod, k_means, matched
-from fglbench.benchmark.engine.outcome import BestRound, Round
+from fglbench.benchmark.engine.outcome import BestRound, Outcome, Round
 from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.benchmark.engine.target import Target, macro_f1
+from fglbench.benchmark.engine.train import train
 from fglbench.benchmark.engine.views import union_client
 from fglbench.datasets import PARTITIONS, SPLITS, build_federation
 from fglbench.datasets.federation import Federation, GraphClient, GraphSetData, NodeClient

@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from fglbench.benchmark.contract.trial import trials
-from fglbench.benchmark.engine import Params, Skip, network
+from fglbench.benchmark.engine import Params, Skip, backbone
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.device import HOST, on
+from fglbench.benchmark.engine.device import HOST
 from fglbench.benchmark.engine.gpu_kernels import GPU
 from fglbench.benchmark.engine.kernels import CPU
+from fglbench.benchmark.engine.placing import on
 from fglbench.methods import METHODS
 
 from .recorded import difference, run
@@ -29,7 +30,7 @@ def gpu() -> torch.device:
     return torch.device("cuda", 0)
 
 
-drawn = network._drawn
+drawn = backbone._drawn
 
 
 def off_by_rounding(seed: int) -> Callable[..., Params]:
@@ -62,7 +63,7 @@ def test_every_method_gives_the_scores_of_the_cpu(name: str, monkeypatch: pytest
             again = []
             for seed in range(PERTURBATIONS):
                 with monkeypatch.context() as patch:
-                    patch.setattr(network, "_drawn", off_by_rounding(seed))
+                    patch.setattr(backbone, "_drawn", off_by_rounding(seed))
                     again.append(difference(cpu, run(trial, name)))
             assert max(again) > EQUAL, f"{trial.name}: differs by {difference(cpu, outcome):.4f} from the CPU"
     assert ran

@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 from sklearn.metrics import f1_score, roc_auc_score
 
-from fglbench.benchmark.engine import Skip, TrainConfig, stream, train
+from fglbench.benchmark.engine import Skip, TrainConfig, stream
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
 from fglbench.benchmark.engine.graphs.classification import GraphModel, LabelledClientBatch
 from fglbench.benchmark.engine.simulation import Simulation
-from fglbench.benchmark.engine.train import set_up
+from fglbench.benchmark.engine.train import set_up, train
 from fglbench.benchmark.engine.views import HIDDEN, hide_labels
 from fglbench.datasets.federation import Federation, GraphClient
 from fglbench.methods import METHODS

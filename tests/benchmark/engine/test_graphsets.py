@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from fglbench.benchmark.engine import Diverged, Facts, Skip, TrainConfig, train
+from fglbench.benchmark.engine import Diverged, Facts, Skip, TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.graphs import clustering
 from fglbench.benchmark.engine.graphs.clustering import GraphClientBatch
@@ -21,6 +21,7 @@ from fglbench.benchmark.engine.optim import StackedOptimiser
 from fglbench.benchmark.engine.rng import stream
 from fglbench.benchmark.engine.sampled_batch import cut
 from fglbench.benchmark.engine.simulation import Simulation
+from fglbench.benchmark.engine.train import train
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 

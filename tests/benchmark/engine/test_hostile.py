@@ -12,7 +12,7 @@ from scipy.stats import trim_mean
 
 from fglbench.benchmark.contract.recording import record
 from fglbench.benchmark.contract.trial import Trial, trials
-from fglbench.benchmark.engine import METHODS, Skip, TrainConfig, stream, train
+from fglbench.benchmark.engine import METHODS, Skip, TrainConfig, stream
 from fglbench.benchmark.engine.config import ATTACKS
 from fglbench.benchmark.engine.hostile import (
     DEVIATIONS,
@@ -22,6 +22,7 @@ from fglbench.benchmark.engine.hostile import (
     hostile_clients,
     krum_scores,
 )
+from fglbench.benchmark.engine.train import train
 from fglbench.datasets.corruptions import reversed_labels
 from fglbench.registry import UserError
 

@@ -10,10 +10,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fglbench.benchmark.engine import Outcome, TrainConfig, train
+from fglbench.benchmark.engine import TrainConfig
+from fglbench.benchmark.engine.backbone import initial
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
-from fglbench.benchmark.engine.network import initial
+from fglbench.benchmark.engine.outcome import Outcome
 from fglbench.benchmark.engine.simulation import Simulation
+from fglbench.benchmark.engine.train import train
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
 

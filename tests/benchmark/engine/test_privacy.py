@@ -17,7 +17,8 @@ from scipy.stats import norm
 
 from fglbench.benchmark.contract.recording import record
 from fglbench.benchmark.contract.trial import Trial, trials
-from fglbench.benchmark.engine import METHODS, Skip, TrainConfig, train, transforms as module
+from fglbench.benchmark.engine import METHODS, Skip, TrainConfig, transforms as module
+from fglbench.benchmark.engine.train import train
 from fglbench.benchmark.engine.transforms import Privacy
 from fglbench.benchmark.runner.execute import FederationCache, execute
 from fglbench.benchmark.store import Store

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from fglbench.benchmark.engine import Skip, TrainConfig, sampled_batch, train
+from fglbench.benchmark.engine import Skip, TrainConfig, sampled_batch
+from fglbench.benchmark.engine.backbone import Network
 from fglbench.benchmark.engine.backbones import BACKBONES, Backbone
-from fglbench.benchmark.engine.network import Network
 from fglbench.benchmark.engine.rng import Streams
 from fglbench.benchmark.engine.sampled_batch import SampledClientBatch
 from fglbench.benchmark.engine.simulation import Simulation
-from fglbench.benchmark.engine.train import set_up
+from fglbench.benchmark.engine.train import set_up, train
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 

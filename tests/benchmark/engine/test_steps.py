@@ -25,7 +25,7 @@ from fglbench.benchmark.engine import (
     device,
     section,
 )
-from fglbench.benchmark.engine.network import Network
+from fglbench.benchmark.engine.backbone import Network
 from fglbench.benchmark.engine.payload import ABSENT, Own, Seal, deliver, merge, tree_bytes, walk
 from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation

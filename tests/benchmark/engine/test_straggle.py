@@ -12,22 +12,11 @@ import torch
 
 from fglbench.benchmark.contract.recording import record
 from fglbench.benchmark.contract.trial import Trial, trials
-from fglbench.benchmark.engine import (
-    METHODS,
-    ClientBatch,
-    Diverged,
-    Params,
-    Server,
-    Skip,
-    TrainConfig,
-    Tree,
-    stream,
-    train,
-)
+from fglbench.benchmark.engine import METHODS, ClientBatch, Diverged, Params, Server, Skip, TrainConfig, Tree, stream
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.train import set_up
+from fglbench.benchmark.engine.train import set_up, train
 from fglbench.benchmark.suites.cell import Cell
-from fglbench.benchmark.suites.suitefile import load_suite
+from fglbench.benchmark.suites.suite import load_suite
 from fglbench.methods.fedavg import FedAvg
 
 from .recorded import same

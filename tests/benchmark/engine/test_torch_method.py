@@ -20,13 +20,13 @@ from fglbench.benchmark.engine import (
     Client,
     GraphConvolution,
     ModuleBackbone,
-    Outcome,
     Skip,
     TorchMethod,
     TrainConfig,
-    train,
 )
-from fglbench.benchmark.engine.network import initial
+from fglbench.benchmark.engine.backbone import initial
+from fglbench.benchmark.engine.outcome import Outcome
+from fglbench.benchmark.engine.train import train
 from fglbench.datasets.federation import Federation
 from fglbench.registry import UserError
 

@@ -16,11 +16,11 @@ from sklearn.metrics import accuracy_score
 
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.contract.trial import Trial, node_federation, trials
-from fglbench.benchmark.engine import METHODS, TrainConfig, train
+from fglbench.benchmark.engine import METHODS, TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.client_batch import Skip
 from fglbench.benchmark.engine.outcome import Outcome
-from fglbench.benchmark.engine.train import UnseenClients
+from fglbench.benchmark.engine.train import UnseenClients, train
 from fglbench.datasets.federation import Federation
 from fglbench.registry import UserError
 

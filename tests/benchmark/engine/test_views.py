@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from fglbench.benchmark.engine import ClientBatch, GraphClientBatch, Network, Streams, TrainConfig, normalised, train
+from fglbench.benchmark.engine import ClientBatch, GraphClientBatch, Network, Streams, TrainConfig, normalised
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.optim import StepCounter, counting
 from fglbench.benchmark.engine.payload import Each, deliver
-from fglbench.benchmark.engine.train import set_up
+from fglbench.benchmark.engine.train import set_up, train
 from fglbench.benchmark.engine.views import HIDDEN, Facts, hide_labels, union_client, unlabelled, whole_client
 from fglbench.benchmark.store.schema import Row
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
-from fglbench.methods.parts.mutual_information import PersonalisedPageRank
+from fglbench.methods.parts.encoders import PersonalisedPageRank
 from fglbench.registry import UserError
 
 from ..reach import memory, reachable

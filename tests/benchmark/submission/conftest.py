@@ -19,7 +19,7 @@ from fglbench.benchmark.store import Store, row_file
 from fglbench.benchmark.store.provenance import environment
 from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.submission import validate as checks
-from fglbench.benchmark.suites import suitefile
+from fglbench.benchmark.suites import suite as suite_module
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.select import Request, select
 
@@ -54,7 +54,7 @@ def suites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("suites")
     (folder / "tiny.yaml").write_text(SUITE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(suitefile, "FOLDER", folder)
+        patch.setattr(suite_module, "FOLDER", folder)
         patch.setenv("FGLBENCH_CACHE", str(folder / "cache"))  # checks do not depend on data of this machine
         checks.cells_of.cache_clear()
         yield folder
@@ -72,7 +72,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     federations = FederationCache()
     folders = SimpleNamespace(results=folder / "results", mine=folder / "mine")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(suitefile, "FOLDER", folder)
+        patch.setattr(suite_module, "FOLDER", folder)
         for root, methods, submitter in (
             (folders.results, ("fedavg", "local"), "fglbench"),
             (folders.mine, ("fedprox",), "someone"),
