@@ -50,7 +50,7 @@ def prefers_onednn() -> bool:
     Not with AMX, because oneDNN may round to bfloat16 there.
     """
     amd = (cpu := Path("/proc/cpuinfo")).exists() and "AuthenticAMD" in cpu.read_text()
-    wide = torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    wide = torch._C._has_mkldnn and torch.backends.cpu.get_cpu_capability() == "AVX512"
     return amd and wide and not torch.cpu._is_amx_tile_supported()
 
 
@@ -96,7 +96,7 @@ def by_run(stack: torch.Tensor, counts: list[int]) -> Sequence[torch.Tensor]:
     """(K, ...) cut into the clients of each run; of one client without the first axis. counts: clients of each run."""
     if len(counts) == len(stack):
         return stack.unbind()
-    return [piece if count > 1 else piece[0] for piece, count in zip(stack.split(counts), counts, strict=True)]
+    return [piece if count > 1 else piece[0] for piece, count in zip(stack.split_with_sizes(counts), counts, strict=True)]
 
 
 class Kernels:
@@ -128,7 +128,7 @@ class Kernels:
         out = rows.new_empty(rows.shape[0], weight.shape[2])
         found, spans, counts = runs(tuple(sizes), weight.shape[1:].numel())
         pieces = found, rows.split_with_sizes(spans), by_run(weight, counts), out.split_with_sizes(spans)
-        shifts = repeat(None) if bias is None else bias.split(counts)
+        shifts = repeat(None) if bias is None else bias.split_with_sizes(counts)
         for ((clients, n, head), x, w, o), b in zip(zip(*pieces, strict=True), shifts, strict=bias is not None):
             if clients > 1:
                 torch.bmm(x.view(clients, n, x.shape[1]), w, out=o.view(clients, n, o.shape[1]))
