@@ -96,7 +96,8 @@ def by_run(stack: torch.Tensor, counts: list[int]) -> Sequence[torch.Tensor]:
     """(K, ...) cut into the clients of each run; of one client without the first axis. counts: clients of each run."""
     if len(counts) == len(stack):
         return stack.unbind()
-    return [piece if count > 1 else piece[0] for piece, count in zip(stack.split_with_sizes(counts), counts, strict=True)]
+    pieces = stack.split_with_sizes(counts)
+    return [piece if count > 1 else piece[0] for piece, count in zip(pieces, counts, strict=True)]
 
 
 class Kernels:
