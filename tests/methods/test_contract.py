@@ -302,6 +302,12 @@ def opfgl(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
     return FLOAT * C * (1 + 2 * 2 * D), FLOAT * (C * D + C * C)
 
 
+def recycled(matrices: list[int], model: int) -> Formula:
+    """Up the model without one of its weight matrices, down the model and the number of the matrix."""
+    up = (FLOAT * (model - max(matrices)), FLOAT * (model - min(matrices)))
+    return lambda world, k: (up, FLOAT * model + INT)
+
+
 def cores(model: int) -> Formula:
     """Up the client's core model, down the core models and shares of all clients."""
     return lambda world, k: (FLOAT * model, FLOAT * world.clients * (model + 1))
@@ -310,7 +316,8 @@ def cores(model: int) -> Formula:
 TABLE: dict[str, Formula] = {
     **dict.fromkeys(("global", "local", "locgcn", "majority", "one-cluster", "label-counts"), scalars(0)),
     **dict.fromkeys(("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "fedgcn", "moon", "adafgl"), scalars(gcn())),
-    **dict.fromkeys(("ditto", "fedala", "fedgcn-hops", "pfedme"), scalars(gcn())),
+    **dict.fromkeys(("ditto", "fedala", "fedexp", "fedgcn-hops", "pfedme"), scalars(gcn())),
+    "fedluar": recycled([D * H, H * C], gcn()),
     "fedper": scalars(D * H + H),
     **dict.fromkeys(("fgssl", "fgssl-fnsc", "fgssl-fgsd", "fedtad"), scalars(gcn())),
     **dict.fromkeys(("fedmlp", "fedprox-mlp"), scalars(MLP)),
@@ -373,8 +380,10 @@ def graph_prototypes(world: World, k: int) -> tuple[float | Bounds, float | Boun
 GRAPHS: dict[str, Formula] = {
     **dict.fromkeys(("local", "majority", "count-classifier"), scalars(0)),
     **dict.fromkeys(
-        ("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "moon", "ditto", "pfedme", "gcfl"), scalars(CLASSIFIER)
+        ("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "moon", "ditto", "pfedme", "gcfl", "fedexp"),
+        scalars(CLASSIFIER),
     ),
+    "fedluar": recycled([GRAPH_D * H, H * H, H * 2], CLASSIFIER),
     "fedper": scalars(GIN_MODEL),
     "gcfl+": scalars(CLASSIFIER + 1, CLASSIFIER),
     **dict.fromkeys(("scaffold", "feddc"), scalars(2 * CLASSIFIER)),
@@ -388,7 +397,10 @@ GRAPHS: dict[str, Formula] = {
 ENCODER = gcn(last=H)
 LINKS: dict[str, Formula] = {  # the inner product has no parameters
     "local": scalars(0),
-    **dict.fromkeys(("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "moon", "ditto", "pfedme"), scalars(ENCODER)),
+    **dict.fromkeys(
+        ("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "moon", "ditto", "pfedme", "fedexp"), scalars(ENCODER)
+    ),
+    "fedluar": recycled([D * H, H * H], ENCODER),
     "fedper": scalars(D * H + H),
     **dict.fromkeys(("scaffold", "feddc"), scalars(2 * ENCODER)),
 }
