@@ -28,8 +28,7 @@ from .foundations import keep_graphbolt_out
 
 if TYPE_CHECKING:
     from . import plot
-    from .benchmark.api import compare, list_methods, register, run, show, write_report
-    from .benchmark.frames import curves, per_client, to_latex
+    from .benchmark.api import compare, curves, list_methods, per_client, register, run, show, to_latex, write_report
     from .benchmark.scores import clients, evaluate, federation
     from .benchmark.store import load_results
     from .benchmark.trackers import MLflow, TensorBoard, WandB
@@ -48,8 +47,8 @@ _HOMES = {"UserError": ".registry", "load_results": ".benchmark.store"}
 _HOMES |= dict.fromkeys(("clients", "evaluate", "federation"), ".benchmark.scores")
 _HOMES |= dict.fromkeys(("MLflow", "TensorBoard", "WandB"), ".benchmark.trackers")
 _HOMES |= {"load_model": ".benchmark.runner.execute", "Observer": ".benchmark.runner.backend"}
-_HOMES |= dict.fromkeys(("curves", "per_client", "to_latex"), ".benchmark.frames")
-_HOMES |= dict.fromkeys(("compare", "list_methods", "register", "run", "show", "write_report"), ".benchmark.api")
+_API = ("compare", "curves", "list_methods", "per_client", "register", "run", "show", "to_latex", "write_report")
+_HOMES |= dict.fromkeys(_API, ".benchmark.api")
 
 
 def __getattr__(name: str) -> Any:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from .benchmark import frames
-from .benchmark.store.places import WRITTEN
+from .benchmark import api
+from .benchmark.store.row_file import WRITTEN
 from .registry import UserError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def curves(
     `scores`, and if the folder has no curves.
     """
     _one_task(rows, TASK)
-    axes, frame = axes or _axes(), frames.curves(rows, results)
+    axes, frame = axes or _axes(), api.curves(rows, results)
     for method, of_method in frame.dropna(subset=[value]).groupby("method", sort=False) if value in frame else ():
         by_round = of_method.groupby("round")[value]
         mean, spread = by_round.mean(), by_round.std(ddof=1).fillna(0)
@@ -66,7 +66,7 @@ def per_client(
 ) -> Axes:
     """Draw the value of each client with each method, mean over seeds. Arguments and errors as for `curves`."""
     _one_task(rows, TASK)
-    axes, frame = axes or _axes(), frames.per_client(rows, results)
+    axes, frame = axes or _axes(), api.per_client(rows, results)
     if value not in frame or frame[value].isna().all():
         raise UserError(f"no {value!r} of single clients is kept of these rows under {str(results)!r}")
     for method, of_method in frame.groupby("method", sort=False):

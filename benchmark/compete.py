@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..report.statistics import Difference, paired_difference, ranks
 from .store.schema import Row
-from .suites.published import BOARDS, PublishedTask, published_tasks
+from .suites.catalogue import BOARDS, PublishedTask, published_tasks
 
 Place = tuple[str, str, int]  # dataset, partition, clients
 DRAWS = 2000
@@ -79,5 +79,4 @@ def standing_of(table: pd.DataFrame, method: str) -> Standing:
 
 
 def _place(means: pd.Series, method: str) -> int:
-    """1 plus the number of methods with a lower mean rank."""
     return 1 + int((means.round(9) < round(float(means[method]), 9)).sum())

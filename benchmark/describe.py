@@ -14,8 +14,7 @@ from typing import Any
 from ..datasets.partitioning import CuttingSpec
 from ..datasets.spec import DatasetSpec
 from ..registry import listed, parameters
-from .contract.recording import record
-from .contract.verdicts import Inapplicable, fitting
+from .contract.recording import Inapplicable, fitting, record
 from .engine import ClientBatch, Step, TrainConfig, Tree
 from .engine.config import FORMER
 from .engine.method import WHAT, Method
@@ -60,7 +59,6 @@ def crossings(method: Method) -> list[Crossing]:
 
 
 def _phase(method: Method, simulation: Simulation, step: Step) -> str:
-    """The name of the phase of a step."""
     names = [p.name for p in method.phases(simulation.config) if any(s.client == step.client for s in p.steps)]
     return names[0] if names else "training"
 
@@ -114,7 +112,6 @@ def _displayed(cls: type) -> Entry:
 
 
 def _first(cls: type) -> str:
-    """The first paragraph of a docstring, on one line."""
     return " ".join((inspect.getdoc(cls) or "").split("\n\n", 1)[0].split())
 
 
@@ -173,7 +170,6 @@ def described_suite(suite: Suite) -> Entry:
 
 
 def _mixed(cell: Cell) -> str:
-    """The backbones of a cell, each with its number if it occurs more than once."""
     turns = Counter(choice.name for choice in cell.backbones)
     return "+".join(f"{name} x{number}" if number > 1 else name for name, number in turns.items())
 

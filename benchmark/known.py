@@ -93,7 +93,6 @@ def check_names(wanted: Mapping[str, Iterable[str]]) -> None:
 
 
 def _others() -> bool:
-    """Return whether there may be plug-ins."""
     return PLUGINS in sys.modules or any(entry_points(group=f"fglbench.{kind}s") for kind in KINDS)
 
 
@@ -222,7 +221,6 @@ def _progress(store: Store, suite: str) -> Progress:
 
 
 def _version(method: str) -> str:
-    """The `method_version` of new rows of a method."""
     if method in catalogue()["method"]:
         return str(catalogue()["method"][method]["revision"])
     from ..methods import METHODS

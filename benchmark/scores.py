@@ -193,7 +193,6 @@ def _scores(scored: Scored, metric: str) -> Scores:
 
 
 def _mean(values: torch.Tensor) -> float | None:
-    """Mean over the clients that have a value, as for a run."""
     mean = float(values.nanmean())
     return mean if mean == mean else None
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..registry import UserError
 from .runner.backend import Observer
-from .store.places import safe_name
+from .store.row_file import safe_name
 
 if TYPE_CHECKING:
     from .runner.plan import Item
@@ -141,7 +141,6 @@ class MLflow(Tracker):
 
 
 def _needed(module: str, extra: str) -> Any:
-    """Import a module. UserError with the command that installs it."""
     try:
         return import_module(module)
     except ImportError as error:

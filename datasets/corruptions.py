@@ -101,7 +101,6 @@ def _draw(parts: Sequence[np.ndarray], total: int, share: float, seed: int, purp
 
 
 def _within(parts: Sequence[np.ndarray], mask: np.ndarray) -> list[np.ndarray]:
-    """Return the nodes of each part that are in a mask (N,)."""
     return [ids[mask[ids]] for ids in parts]
 
 
@@ -132,7 +131,6 @@ def _features(feat: torch.Tensor, parts: Sequence[np.ndarray], conditions: Stres
 
 
 def _entries(matrix: sp.csr_matrix, ids: np.ndarray) -> np.ndarray:
-    """Return the indices into `matrix.data` of the entries of some rows."""
     starts, sizes = matrix.indptr[ids].astype(np.int64), np.diff(matrix.indptr)[ids]
     return np.asarray(np.arange(sizes.sum()) + np.repeat(starts - np.cumsum(sizes) + sizes, sizes))
 

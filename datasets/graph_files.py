@@ -297,7 +297,6 @@ def side_by_side(graphs: list[Content]) -> Content:
 
 
 def _edges(path: Path) -> np.ndarray:
-    """Return edges (M, 2) from a table with a header."""
     return read_csv(path, dtype=np.int64).to_numpy()
 
 

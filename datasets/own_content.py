@@ -43,7 +43,6 @@ def read(folder: Path) -> tuple[Content | None, Mistakes]:
 
 
 def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
-    """Return the canonical content, or None if there are mistakes."""
     label = _without_missing(raw, _plain(raw.label, ("unknown",)), mistakes)
     codes, classes = _coded(label)
     unlabelled = sorted(set(raw.label[label == ""].tolist()) - {""})
@@ -137,7 +136,6 @@ def _negative(word: str) -> bool:
 
 
 def _fractional(words: np.ndarray) -> np.ndarray:
-    """Return which words are fractions, bool (N,); all False unless all words are numbers."""
     values = _mapped(words, lambda word: 0.0 if word == "" else number(word))
     return np.zeros(len(words), dtype=bool) if np.isnan(values).any() else fractions(values)
 

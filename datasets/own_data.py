@@ -2,12 +2,14 @@
 
 `fglbench run --data FOLDER` and `announce` register a folder. The variable FGLBENCH_OWN lists folders (separated as in
 PATH, or one folder) for the other commands. Workers get them with the job: `known_folders` and `add_folders` on the
-same machine, `packed` and `receive` on another. The parameter `sha256` is the beginning of the content's fingerprint,
-so rows and keys identify the content, and an edited folder is another experiment.
+same machine, `packed` and `keep` on another (which transfer cache files of other datasets too). The parameter `sha256`
+is the beginning of the content's fingerprint, so rows and keys identify the content, and an edited folder is another
+experiment.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import re
@@ -21,6 +23,7 @@ from typing import ClassVar, Literal, cast
 import numpy as np
 from pydantic import Field
 
+from ..files import cache_dir, write_atomically
 from ..registry import UserError, did_you_mean
 from . import content as contents
 from .content import Content
@@ -28,6 +31,7 @@ from .federation import Data, Measure, NodeData, Preprocessing, Task
 from .own_content import mapped, offer, read
 from .own_files import ARCHIVE, EDGES, NODES, Mistakes
 from .partitioning import PARTITIONS, PartitionSpec
+from .sources import cache_file, exclusive
 from .spec import DATASETS, About, NodeSpec, preprocessing
 
 OWN = "own:"
@@ -139,19 +143,45 @@ def add_folders(known: Iterable[tuple[str, str, Stamp]]) -> None:
         _shared[Path(path)] = file, stamp
 
 
-def packed(name: str) -> bytes | None:
-    """Return the content of `own:NAME` for a worker on another machine; None for other datasets."""
-    if not name.startswith(OWN):
+# -- transfer to workers on other machines, which check the fingerprint of what they load ------------------------------
+
+
+def held() -> list[str]:
+    """Return the names of the files that this machine's cache has."""
+    return sorted(path.name for path in (cache_dir() / "datasets").glob("*.npz"))
+
+
+def packed(name: str) -> tuple[str, str, bytes] | None:
+    """Return (name, sha256, bytes) of a dataset's cache file, or of the content of own data; None if there is none, as
+    for generated data."""
+    if name.startswith(OWN):
+        stream = io.BytesIO()
+        np.savez_compressed(stream, **DATASETS.build(name).content()[0])  # type: ignore[arg-type]
+        data = stream.getvalue()
+    elif (path := cache_file(name)).is_file():
+        data = path.read_bytes()
+    else:
         return None
-    stream = io.BytesIO()
-    np.savez_compressed(stream, **DATASETS.build(name).content()[0])  # type: ignore[arg-type]
-    return stream.getvalue()
+    return name, hashlib.sha256(data).hexdigest(), data
 
 
-def receive(name: str, data: bytes) -> None:
-    """Register the content that `packed` returned on another machine; it takes precedence over a folder."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-        _received[name] = dict(archive)
+def keep(name: str, sha256: str, data: bytes) -> None:
+    """Store the result of `packed` of another machine in this machine's cache, unless it has a copy. Own data are kept
+    in this process, and take precedence over a folder.
+
+    UserError if the bytes are not those that were sent. If the cache cannot be written, nothing is stored, and the
+    dataset is loaded from its sources.
+    """
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise UserError(f"dataset {name!r} was damaged on its way to a worker (sha256 is not {sha256[:12]}…)")
+    if name.startswith(OWN):
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            _received[name] = dict(archive)
+        return
+    path = cache_file(name)
+    with suppress(OSError), exclusive(path) as writable:
+        if writable and not path.is_file():
+            write_atomically(path, data)
 
 
 def _expanded(folder: Path, where: str) -> Path:

@@ -221,7 +221,6 @@ def _ends(nodes: Table, edges: Table, mistakes: Mistakes) -> np.ndarray:
 
 
 def _numbers(nodes: Table, mistakes: Mistakes) -> np.ndarray:
-    """Return the feature columns, float32 (N, d)."""
     names = [name for name in nodes.header if name not in COLUMNS]
     values = np.empty((len(nodes.rows), len(names)), dtype=np.float32)
     for j, name in enumerate(names):
@@ -321,7 +320,6 @@ def _array(opened: Any, name: str) -> Any:
 
 
 def _misshapen(arrays: dict[str, Any]) -> list[str]:
-    """Return a line for each array of a wrong shape or type."""
     n = len(arrays["labels"]) if arrays["labels"].ndim else 0
     if not n:
         return [f"labels have the shape {arrays['labels'].shape}; give a whole number or word for each node (N,)"]
@@ -353,7 +351,6 @@ def fractions(values: np.ndarray) -> np.ndarray:
 
 
 def _parts(arrays: dict[str, Any], file: str, mistakes: Mistakes) -> np.ndarray | None:
-    """Return the part of each node; None if there is no split."""
     given = [name for name in PARTS if name in arrays]
     part = np.full(len(arrays["labels"]), "", dtype="U5")
     for name in given:

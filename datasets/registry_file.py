@@ -55,7 +55,6 @@ def _route(facts: Mapping[str, Any]) -> Route:
 
 
 def _named(path: str) -> Any:
-    """Return the object `module.name` of this package."""
     module, name = path.split(".")
     return getattr(importlib.import_module(f".{module}", __package__), name)
 

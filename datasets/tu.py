@@ -72,7 +72,6 @@ def _table(name: str, text: bytes, dtype: type) -> np.ndarray:
 
 
 def _is_fraction(word: bytes) -> bool:
-    """Return whether a word is a number that is not whole."""
     return re.fullmatch(rb"\s*[+-]?(\d+\.\d*|\.\d+|\d+(?=e))(e[+-]?\d+)?\s*", word, re.IGNORECASE) is not None
 
 

@@ -24,12 +24,12 @@ from ..benchmark.engine import (
     TrainConfig,
     Tree,
     dropout,
+    option,
     section,
     segment_add,
     segment_product,
     stream,
 )
-from ..registry import option
 from .fedavg import FedAvg
 from .fedgta import propagate_labels
 

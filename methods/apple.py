@@ -7,8 +7,7 @@ from typing import Literal
 
 import torch
 
-from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tensors, Tree
-from ..registry import option
+from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tensors, Tree, option
 from .fedavg import LocalTraining
 
 RELATION = "relation"  # p_i - p_0

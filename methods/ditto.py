@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..benchmark.engine import METHODS, ClientBatch, Params, Tree
-from ..registry import option
+from ..benchmark.engine import METHODS, ClientBatch, Params, Tree, option
 from .fedavg import FedAvg
 
 OWN = "own."

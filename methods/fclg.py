@@ -16,11 +16,10 @@ from ..benchmark.engine import (
     Tree,
     encoder_of,
     neighbours,
+    option,
 )
-from ..registry import option
 from .fedavg import FedAvg
-from .parts.encoders import Codes, GINEncoder
-from .parts.mutual_information import PersonalisedPageRank, between_views, to_global_from_previous
+from .parts.encoders import Codes, GINEncoder, PersonalisedPageRank, between_views, to_global_from_previous
 
 
 @METHODS.register("intra-fedavg")

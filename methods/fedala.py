@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from ..benchmark.engine import METHODS, ClientBatch, Params, Tensors, Tree
-from ..registry import option
+from ..benchmark.engine import METHODS, ClientBatch, Params, Tensors, Tree, option
 from .fedavg import FedAvg
 from .parts.personal import last_layers
 
@@ -119,5 +118,4 @@ STEADY = 10  # number of last losses whose deviation is compared with the thresh
 
 
 def _broadcast(clients: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Return a tensor (K,) in a shape that broadcasts with `value` (K, ...)."""
     return clients.view(-1, *[1] * (value.dim() - 1))

@@ -22,8 +22,8 @@ from ..benchmark.engine import (
     Tree,
     affine,
     glorot,
+    option,
 )
-from ..registry import option
 from .fedavg import LocalTraining
 from .parts.personal import cosine, mix
 

@@ -12,16 +12,18 @@ from ..benchmark.engine import (
     Arrangement,
     ClientBatch,
     Download,
+    Federation,
+    Goal,
     Method,
+    NodeClient,
     Params,
     Server,
     Tree,
     average,
+    option,
     union_client,
     whole_client,
 )
-from ..datasets.federation import Federation, Goal, NodeClient
-from ..registry import option
 
 
 class LocalTraining(Method):

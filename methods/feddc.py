@@ -6,8 +6,7 @@ from typing import Literal
 
 import torch
 
-from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tensors, TrainConfig, Tree
-from ..registry import option
+from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tensors, TrainConfig, Tree, option
 from .fedavg import FedAvg
 
 

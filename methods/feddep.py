@@ -17,6 +17,7 @@ from ..benchmark.engine import (
     Features,
     Forward,
     GraphSAGE,
+    NodeClient,
     Params,
     Phase,
     Server,
@@ -29,10 +30,9 @@ from ..benchmark.engine import (
     k_means,
     linear_map,
     on_host,
+    option,
     placed,
 )
-from ..datasets.federation import NodeClient
-from ..registry import option
 from .fedsage import Generation, Impaired, NeighGen, Turn, first_hidden, hide, impair, match
 from .parts.encoders import linear
 

@@ -19,6 +19,7 @@ from ..benchmark.engine import (
     Download,
     Each,
     Features,
+    NodeClient,
     Params,
     Phase,
     Server,
@@ -28,12 +29,11 @@ from ..benchmark.engine import (
     Tree,
     affine,
     on_host,
+    option,
     placed,
     segment_add,
     segment_product,
 )
-from ..datasets.federation import NodeClient
-from ..registry import option
 from .fedavg import FedAvg
 from .parts.rows import listed, packed, rows_of, split, unpacked
 

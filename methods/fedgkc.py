@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import model_validator
 
-from ..benchmark.engine import METHODS, Batch, ClientBatch, Forward, Server, Tree
-from ..registry import option
+from ..benchmark.engine import METHODS, Batch, ClientBatch, Forward, Server, Tree, option
 from .parts.contrast import Views
 from .parts.dual import SHARED, DualModel, Nodes, kl, mean_of, neighbour_kl
 from .parts.personal import CommonWidth

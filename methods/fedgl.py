@@ -27,9 +27,9 @@ from ..benchmark.engine import (
     Step,
     TrainConfig,
     Tree,
+    option,
     section,
 )
-from ..registry import option
 from .fedavg import FedAvg
 
 # -- the pseudo-graph --------------------------------------------------------------------------------------------------

@@ -8,8 +8,7 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 
-from ..benchmark.engine import METHODS, Batch, ClientBatch, Download, Params, Server, Tree, segment_sum
-from ..registry import option
+from ..benchmark.engine import METHODS, Batch, ClientBatch, Download, Params, Server, Tree, option, segment_sum
 from .fedavg import LocalTraining
 from .parts.personal import cosine, mix
 

@@ -24,11 +24,11 @@ from ..benchmark.engine import (
     average,
     dropout,
     linear_map,
+    option,
     segment_add,
     segment_product,
     segment_sum,
 )
-from ..registry import option
 from .fedavg import LocalTraining
 from .parts.personal import send
 

@@ -16,11 +16,11 @@ from ..benchmark.engine import (
     TrainConfig,
     Tree,
     average,
+    option,
     section,
     segment_product,
     transform,
 )
-from ..registry import option
 from .parts.dual import DualModel, Nodes, as_shared, kl, rows_of, shared_part
 from .parts.personal import CommonWidth
 

@@ -27,11 +27,11 @@ from ..benchmark.engine import (
     average,
     dropout,
     glorot,
+    option,
     segment_add,
     segment_product,
     stream,
 )
-from ..registry import option
 from .fedavg import FedAvg
 
 # -- types of links ----------------------------------------------------------------------------------------------------

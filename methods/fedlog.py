@@ -28,13 +28,13 @@ from ..benchmark.engine import (
     glorot,
     linear_map,
     on_host,
+    option,
     owners,
     placed,
     rate,
     segment_product,
     stream,
 )
-from ..registry import option
 from .fedavg import FedAvg
 
 KINDS = ("head", "tail")
@@ -250,7 +250,6 @@ class FedLoG(FedAvg):
 
     @on_host()
     def _neighbour_means(self, batch: Batch) -> torch.Tensor:
-        """Return the mean features (n, d) of each training node's neighbours."""
         rows, x = batch.rows["train"].cpu().numpy(), batch.x.value
         means = batch.mean.scipy()[rows] @ (x.cpu().numpy() if isinstance(x, torch.Tensor) else x)
         return torch.from_numpy(means if isinstance(means, np.ndarray) else means.toarray()).float()

@@ -23,9 +23,9 @@ from ..benchmark.engine import (
     Streams,
     TrainConfig,
     Tree,
+    option,
     section,
 )
-from ..registry import option
 from .fedavg import FedAvg
 
 # -- moments -----------------------------------------------------------------------------------------------------------

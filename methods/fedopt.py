@@ -6,8 +6,7 @@ from typing import Literal
 
 import torch
 
-from ..benchmark.engine import METHODS, Params, Server, average
-from ..registry import option
+from ..benchmark.engine import METHODS, Params, Server, average, option
 from .fedavg import FedAvg
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tree
-from ..registry import option
+from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tree, option
 from .fedavg import FedAvg
 from .parts.personal import last_layers
 

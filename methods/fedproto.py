@@ -7,8 +7,7 @@ from typing import Literal
 
 import torch
 
-from ..benchmark.engine import METHODS, Server, Tree
-from ..registry import option
+from ..benchmark.engine import METHODS, Server, Tree, option
 from .parts.prototypes import PrototypeExchange
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..benchmark.engine import METHODS, ClientBatch
-from ..registry import option
+from ..benchmark.engine import METHODS, ClientBatch, option
 from .fedavg import FedAvg
 
 

@@ -23,9 +23,9 @@ from ..benchmark.engine import (
     TrainConfig,
     Tree,
     as_graph,
+    option,
     section,
 )
-from ..registry import option
 from .fedavg import LocalTraining
 from .parts.personal import cosine, mix
 

@@ -17,10 +17,10 @@ from ..benchmark.engine import (
     affine,
     average,
     linear_map,
+    option,
     segment_product,
     segment_sum,
 )
-from ..registry import option
 from .fedavg import LocalTraining
 from .parts.dual import kl
 

@@ -38,13 +38,13 @@ from ..benchmark.engine import (
     is_statistic,
     linear_map,
     neighbours,
+    option,
     owners,
     section,
     segment_add,
     segment_product,
     segment_sum,
 )
-from ..registry import option
 from .fedavg import LocalTraining
 from .parts.encoders import linear, normalise
 from .parts.padded import Padded
@@ -224,7 +224,6 @@ class SpectralModel(GraphModel):
 
     @staticmethod
     def _normal(params: Params, name: str, rows: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
-        """Return LayerNorm of each row."""
         scaled = F.layer_norm(rows, rows.shape[1:]) * params[f"{name}.weight"].index_select(0, owners(sizes))
         return segment_add(scaled, params[f"{name}.bias"], sizes)
 

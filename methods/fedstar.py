@@ -24,10 +24,10 @@ from ..benchmark.engine import (
     affine,
     average,
     linear_map,
+    option,
     segment_add,
     segment_product,
 )
-from ..registry import option
 from .fedavg import LocalTraining
 
 STRUCTURE = "structure."

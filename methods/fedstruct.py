@@ -19,6 +19,7 @@ from ..benchmark.engine import (
     Each,
     Forward,
     Network,
+    NodeClient,
     Params,
     Phase,
     Server,
@@ -29,10 +30,9 @@ from ..benchmark.engine import (
     Tree,
     linear_map,
     on_host,
+    option,
     placed,
 )
-from ..datasets.federation import NodeClient
-from ..registry import option
 from .fedavg import FedAvg
 from .fedgcnhops import degrees
 from .parts.encoders import linear

@@ -26,11 +26,11 @@ from ..benchmark.engine import (
     affine,
     dropout,
     linear_map,
+    option,
     owners,
     placed,
     segment_sum,
 )
-from ..registry import option
 from .fedavg import FedAvg
 from .fedpub import tiled
 from .parts.encoders import linear

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..benchmark.engine import METHODS, Download, Server, Tree
-from ..registry import option
+from ..benchmark.engine import METHODS, Download, Server, Tree, option
 from .parts.prototypes import PrototypeExchange
 
 EPS = 1e-12  # added to squared distances, because the gradient of the root is infinite at 0

@@ -26,9 +26,9 @@ from ..benchmark.engine import (
     dropout,
     glorot,
     linear_map,
+    option,
     segment_sum,
 )
-from ..registry import option
 from .fedavg import FedAvg
 from .parts.contrast import unit_rows
 from .parts.encoders import linear, normalise

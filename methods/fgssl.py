@@ -8,8 +8,7 @@ from typing import ClassVar, Literal
 import dgl
 import torch
 
-from ..benchmark.engine import METHODS, Batch, ClientBatch, Forward, active_kernels, on_host, section
-from ..registry import option
+from ..benchmark.engine import METHODS, Batch, ClientBatch, Forward, active_kernels, on_host, option, section
 from .fedavg import FedAvg
 from .parts.contrast import Strength, Views, class_contrast
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..benchmark.engine import METHODS, ClientBatch, TrainConfig
-from ..registry import option
+from ..benchmark.engine import METHODS, ClientBatch, TrainConfig, option
 from .parts.dual import DualModel, Nodes, kl, rows_of
 
 

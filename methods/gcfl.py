@@ -7,8 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from ..benchmark.engine import METHODS, ClientBatch, Download, Each, Params, Server, Tensors, Tree, average
-from ..registry import option
+from ..benchmark.engine import METHODS, ClientBatch, Download, Each, Params, Server, Tensors, Tree, average, option
 from .fedavg import LocalTraining
 from .parts.personal import cosine
 

@@ -20,9 +20,9 @@ from ..benchmark.engine import (
     Step,
     TrainConfig,
     Tree,
+    option,
     placed,
 )
-from ..registry import option
 from .fedavg import FedAvg
 from .fedpub import tiled
 from .fedtad import fresh_generator, generated, nearest

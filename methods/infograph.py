@@ -17,8 +17,7 @@ from ..benchmark.engine import (
 )
 from .fedavg import FedAvg
 from .fedprox import FedProx
-from .parts.encoders import GINEncoder, Head, named
-from .parts.mutual_information import jensen_shannon
+from .parts.encoders import GINEncoder, Head, jensen_shannon, named
 
 
 class InfoGraphModel(Encoder):

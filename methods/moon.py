@@ -6,8 +6,7 @@ from typing import ClassVar
 
 import torch
 
-from ..benchmark.engine import METHODS, ClientBatch, Tree
-from ..registry import option
+from ..benchmark.engine import METHODS, ClientBatch, Tree, option
 from .fedavg import FedAvg
 from .parts.contrast import model_contrast
 

@@ -14,12 +14,11 @@ from ..benchmark.engine import (
     Params,
     encoder_of,
     normalised,
+    option,
 )
-from ..registry import option
 from .fedavg import FedAvg
 from .fedprox import FedProx
-from .parts.encoders import GCNEncoder, Head, named
-from .parts.mutual_information import PersonalisedPageRank, jensen_shannon
+from .parts.encoders import GCNEncoder, Head, PersonalisedPageRank, jensen_shannon, named
 
 
 class MVGRLModel(Encoder):

@@ -16,6 +16,7 @@ from ..benchmark.engine import (
     Batch,
     ClientBatch,
     Download,
+    Goal,
     Params,
     Phase,
     Server,
@@ -25,10 +26,9 @@ from ..benchmark.engine import (
     Tree,
     linear_map,
     on_host,
+    option,
     placed,
 )
-from ..datasets.federation import Goal
-from ..registry import option
 from .fedavg import LocalTraining
 from .fedpub import tiled
 

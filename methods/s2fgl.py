@@ -9,8 +9,7 @@ import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 
-from ..benchmark.engine import METHODS, ClientBatch, Download, Server, Tree, placed
-from ..registry import option
+from ..benchmark.engine import METHODS, ClientBatch, Download, Server, Tree, option, placed
 from .fedavg import FedAvg
 
 TERMS = 12  # of the series of P: 0.15^12 is below 1e-9

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tensors, TrainConfig, Tree
-from ..registry import option
+from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tensors, TrainConfig, Tree, option
 from .fedavg import FedAvg
 
 

@@ -25,11 +25,11 @@ from ..benchmark.engine import (
     Step,
     TrainConfig,
     Tree,
+    option,
     segment_add,
     segment_product,
     segment_sum,
 )
-from ..registry import option
 
 
 class Untrained(Method):

@@ -225,7 +225,6 @@ class Board:
 
     @cached_property
     def _sign(self) -> dict[str, int]:
-        """By key: -1 if the score is an error (lower is better), else 1."""
         return {key: sign(text) for key, text in zip(self.scored["key"], self.scored["score_metric"], strict=True)}
 
     @cached_property

@@ -70,7 +70,6 @@ def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
 
 
 def _board(report: Report, results: Path, ranking: Ranking, figures: bool) -> list[tuple[str, str]]:
-    """Add the files of a board's folder. Return the file names and captions of its figures."""
     suite = results / ranking.board.suite
     for task in ranking.board.plain.tasks:
         stem = suite / "tables" / slug(task)

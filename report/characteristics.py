@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from ..benchmark.store.schema import mapping
-from ..benchmark.suites.published import TASK, TRAINED, Task, read_properties
+from ..benchmark.suites.catalogue import TASK, TRAINED, Task, read_properties
 from .board import FEDAVG, LOCAL, Board
 from .groups import family, kind_of_data
 from .text import Cell, Column, Line, Table, count, number, number_cell, p_value, plain, points, slug
@@ -98,7 +98,6 @@ class Characteristics:
         ]
 
     def _measured(self, task: str, table: Mapping[Task, Mapping[str, float]]) -> dict[str, float]:
-        """Property -> value on a task: label properties, means over seeds with label counts, and graph properties."""
         by_seed: dict[int, dict[str, float]] = {}
         for row in self.board.rows_of(task)[["seed", "key"]].itertuples(index=False):
             if row.seed not in by_seed:

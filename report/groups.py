@@ -1,9 +1,8 @@
-"""Groups of methods (family, uploads, models) and of datasets (kind of data), and the filters of the page."""
+"""Groups of methods (family, uploads, models) and of datasets (kind of data)."""
 
 from __future__ import annotations
 
 from ..benchmark.suites.catalogue import OTHER, catalogue, entry
-from .board import Board
 
 UNKNOWN = OTHER  # for a plug-in's method
 MIXED = {False: "all alike", True: "may differ"}  # `heterogeneous` -> the clients' models
@@ -46,15 +45,3 @@ def kind_of_data(dataset: str) -> str:
     """citations, products, ...; OTHER for a dataset of a plug-in or user."""
     kind: str = entry("dataset", dataset).get("kind", OTHER)
     return kind
-
-
-def filters(board: Board, name: str) -> dict[str, list[str]]:
-    """Filter -> values of an entry; several if its clients upload several things."""
-    method = board.method_of[name]
-    return {
-        "standing": [board.status(name)],
-        "family": [family(method)],
-        "uploads": uploads(method) or [UNKNOWN],
-        "models": [models(method)],
-        "scored": [board.scored_as[name]],
-    }

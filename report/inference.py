@@ -206,7 +206,6 @@ class Inference:
 
     @cached_property
     def _strata(self) -> dict[Any, pd.DataFrame]:
-        """The tasks of the main metric that have enough seeds."""
         kept = set(self.scores.index)
         return {
             task: seeds[self.methods]

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..benchmark.store.self_reported import SelfReported, self_reported
+from ..benchmark.store.folder import SelfReported, self_reported
 from ..benchmark.suites.catalogue import is_board
 from ..registry import UserError
 from .board import FEDAVG, LOCAL
@@ -111,7 +111,6 @@ def readme_block(boards: list[Ranking], leaderboard_link: str, top: int = 4) -> 
 
 
 def _head(top: int, ranking: Ranking) -> Table:
-    """The first lines of `ranking_table` and those of the baselines, in the columns for a README."""
     table, names = ranking_table(ranking), list(ranking.table.index)
     kept = [place for place, name in enumerate(names) if place < top or name in (FEDAVG, LOCAL)]
     shown = [title for title in table.titles if title in README or title.startswith(("Mean ", "Against FedAvg"))]

@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 
 from ..benchmark.store import Store
-from ..benchmark.store.places import APART
 from ..benchmark.store.provenance import current_version
+from ..benchmark.store.row_file import APART
 from ..benchmark.store.schema import COLUMNS, Row
 from ..benchmark.suites.catalogue import board_order, entry
 from ..registry import UserError

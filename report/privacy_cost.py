@@ -123,5 +123,4 @@ def _natural_order(place: tuple[str, str, float]) -> tuple[list[str], tuple[str,
 
 
 def _number(value: object) -> float:
-    """The number; 0 for a missing setting."""
     return float(value) if isinstance(value, int | float) else 0.0

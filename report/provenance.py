@@ -179,7 +179,6 @@ def _clients(rows: pd.DataFrame) -> str:
 
 
 def _code(text: object) -> str:
-    """A short hash that is safe in a code span, where backslashes do not escape."""
     return "".join(c for c in str(text)[:12] if c.isalnum() or c in "-_. ")
 
 

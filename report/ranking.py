@@ -18,6 +18,7 @@ from .robustness import Robustness
 from .statistics import DECIMALS, indistinguishable, ranks
 from .text import Cell, Column, Line, Table, number, number_cell, plain, slug
 
+COSTS = {"traffic": "median", "seconds": "median", "peak": "max"}  # column -> how its tasks are summarised
 LEARNS_NOTHING = ("majority", "one-cluster", "label-counts")  # references that no method should be below
 
 
@@ -94,14 +95,15 @@ class Ranking:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """Ranked entries by mean rank: group, mean_rank, low, high, score, wins, other, traffic, seconds.
+        """Ranked entries by mean rank: group, mean_rank, low, high, score, wins, other, and `COSTS`.
 
         group: letters, empty without comparisons. score: mean over the datasets of the main metric. other: mean over
-        the datasets of the second metric. traffic, seconds (of the board's clock): mean over seeds, median over tasks.
+        the datasets of the second metric. traffic, seconds (of the board's clock), peak (memory, MiB): mean over seeds,
+        then the median over tasks, of peak the maximum.
         """
         table = self.inference.table.copy()
         table["other"] = self.board.by_dataset.loc[self.board.datasets_of(self.other_metric)].mean()
-        table[["traffic", "seconds"]] = self._cost.reindex(table.index)
+        table[[*COSTS]] = self._cost.reindex(table.index)
         return table
 
     @cached_property
@@ -129,13 +131,13 @@ class Ranking:
 
     @cached_property
     def references(self) -> pd.DataFrame:
-        """The complete references: score, other, traffic, seconds as in `table`."""
+        """The complete references: score, other and `COSTS` as in `table`."""
         board = self.board
         names = [name for name in board.complete if name in board.references]
         scores = board.averaged(board.scores[names])
         table = pd.DataFrame({"score": scores.loc[board.datasets_of(board.metric)].mean()}, index=names)
         table["other"] = scores.loc[board.datasets_of(self.other_metric)].mean()
-        table[["traffic", "seconds"]] = self._cost.reindex(names)
+        table[[*COSTS]] = self._cost.reindex(names)
         return table
 
     def figures(self, entrant: str) -> dict[str, float]:
@@ -162,9 +164,9 @@ class Ranking:
 
     @cached_property
     def _cost(self) -> pd.DataFrame:
-        costs = ["traffic", self.board.clock]
-        means = self.board.scored.groupby(["task_label", "entrant"])[costs].mean().astype(float)
-        return means.groupby("entrant").median()
+        columns = ["traffic", self.board.clock, "peak_memory_mb"]
+        means = self.board.scored.groupby(["task_label", "entrant"])[columns].mean().astype(float)
+        return means.set_axis([*COSTS], axis=1).groupby("entrant").agg(COSTS)
 
     @cached_property
     def leaders(self) -> dict[str, tuple[frozenset[str], frozenset[str]]]:

@@ -127,12 +127,10 @@ def area(grid: pd.DataFrame, ratios: bool = False) -> pd.Series:
 
 
 def _over_tasks(values: pd.DataFrame, condition: str) -> pd.Series:
-    """Mean over the tasks of a condition, by `(entrant, seed)`."""
     return pd.DataFrame(values.xs(condition, axis=1, level=1)).mean(axis=1)
 
 
 def _over_seeds(values: pd.Series) -> pd.Series:
-    """Mean over seeds, by entry."""
     return values.groupby(level="entrant").mean()
 
 

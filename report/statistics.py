@@ -266,6 +266,5 @@ def letters(order: Sequence[Name], differ: Callable[[Name, Name], bool]) -> dict
 
 
 def _letter(place: int) -> str:
-    """Lower-case letters, then upper-case letters, then numbers in brackets."""
     alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
     return alphabet[place] if place < len(alphabet) else f"({place + 1})"

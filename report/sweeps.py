@@ -122,7 +122,6 @@ def find_sweeps(rows: pd.DataFrame) -> list[Sweep]:
 
 
 def _all_settings(row: dict[Any, Any]) -> dict[str, Any]:
-    """All settings of an entry by name."""
     settings: dict[str, Any] = {"backbone": row["backbone"]}
     for column, prefix in (("method_params", ""), ("training", "training."), ("backbone_params", "backbone.")):
         values = parse(row[column])

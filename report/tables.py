@@ -123,7 +123,6 @@ def _uploads(entrant: Entrant) -> Cell:
 
 
 def _published(entrant: Entrant) -> Cell:
-    """Venue and year, with links to the paper and to the authors' code."""
     known = published(entrant.board.method_of[entrant.name])
     if not known["paper"]:
         return Cell(ABSENT, None, "absent")
@@ -188,6 +187,7 @@ RANKING = [
     Column("Wins", partial(_figure, "wins", _whole), falling=True, best=True),
     Column("Traffic", partial(_figure, "traffic", data_size)),
     TIME,
+    Column("Peak, MiB", partial(_figure, "peak", partial(number, digits=0))),
     Column("Uploads", _uploads, "word"),
     Column("Published", _published, "word"),
 ]
@@ -244,7 +244,6 @@ def _loss(entrant: Entrant) -> Cell:
 
 
 def _score_columns(ranking: Ranking) -> list[Column]:
-    """A column of means for each metric of the board."""
     board, other = ranking.board, ranking.other_metric
     if not other:
         return [replace(SCORE, title=f"Mean {unit(_short(board.metric))}")]

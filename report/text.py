@@ -276,7 +276,6 @@ def _title(column: Column) -> str:
 
 
 def _is_number(cell: Cell) -> bool:
-    """Whether the text is a number, or empty."""
     try:
         float("".join(span.text for span in cell.spans) or "nan")
     except ValueError:

@@ -33,15 +33,16 @@ from ..benchmark.engine import (
     Target,
     Task,
     TrainConfig,
+    UserError,
     add_task,
     affine,
     collate,
     linear_map,
+    option,
     placed,
 )
 from ..datasets.federation import PARTS, Data, Measure, NodeData, Rows, RowsClient
 from ..datasets.splits import NONE, SPLITS, TEST, TRAIN, VAL, SplitSpec
-from ..registry import UserError, option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,7 +47,6 @@ class Errors(Evaluator):
         return Scored(val, test, float(squares.nanmean()) if with_loss else None, None, target)
 
     def _errors(self, predicted: torch.Tensor, target: Target, part: str) -> torch.Tensor:
-        """Return the RMSE or MAE (clients,); nan for a client without rows."""
         gap = (predicted[target.rows[part]] - target.label[part]).double()
         if self.original.scored_by == "rmse":
             return target.means(gap.square().mean(1), part).sqrt()

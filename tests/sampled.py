@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from fglbench.benchmark.contract.recording import fitting
 from fglbench.benchmark.contract.trial import Trial
-from fglbench.benchmark.contract.verdicts import fitting
 from fglbench.benchmark.engine import Method
 from fglbench.methods import METHODS
 

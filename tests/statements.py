@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scipy import stats
 
-from fglbench.benchmark.suites.published import TASK, read_properties
+from fglbench.benchmark.suites.catalogue import TASK, read_properties
 from fglbench.report.characteristics import LABELS
 from fglbench.report.ranking import Ranking
 from fglbench.report.statistics import signed_rank_posterior

@@ -14,7 +14,9 @@ import typer
 
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.cli.app import app
-from fglbench.benchmark.store.schema import Row, glossary
+from fglbench.benchmark.store.schema import Row
+
+from .columns_page import glossary
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [

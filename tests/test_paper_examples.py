@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from fglbench.benchmark.contract import verdicts
+from fglbench.benchmark.contract import recording
 from fglbench.benchmark.contract.method_checks import check
 from fglbench.benchmark.contract.trial import trials
 from fglbench.benchmark.engine import BACKBONES, METHODS, TrainConfig
@@ -35,7 +35,7 @@ def test_a_paper_is_short_and_passes_the_contract(path: Path, monkeypatch: pytes
     runpy.run_path(str(path))
     method = METHODS.build(path.stem)
     drawn = sampled_trials(method)
-    monkeypatch.setattr(verdicts, "trials", lambda: drawn)
+    monkeypatch.setattr(recording, "trials", lambda: drawn)
     assert check(method) == {}
 
 

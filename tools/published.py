@@ -16,8 +16,8 @@ import pandas as pd
 from fglbench.benchmark.runner.job import Costs
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.schema import mapping
+from fglbench.benchmark.suites.catalogue import BOARDS, PUBLISHED, TASK, TRAINED, read_properties
 from fglbench.benchmark.suites.cell import register_clients
-from fglbench.benchmark.suites.published import BOARDS, FILE, TASK, TRAINED, read_properties
 from fglbench.files import write_atomically
 from fglbench.report.loading import frame
 
@@ -72,6 +72,6 @@ if __name__ == "__main__":
     store = Store(Path(__file__).parents[1] / "results")
     boards = {suite: frame(store.rows(suite, latest_only=True)) for suite in BOARDS}
     content = {"costs": Costs(store.rows()).as_data(), "tasks": tasks(boards)}
-    write_atomically(FILE, text(content).encode())
-    print(f"{FILE.name}: {len(content['tasks'])} tasks, {FILE.stat().st_size >> 10} KiB")
+    write_atomically(PUBLISHED, text(content).encode())
+    print(f"{PUBLISHED.name}: {len(content['tasks'])} tasks, {PUBLISHED.stat().st_size >> 10} KiB")
     print(f"federations.csv: {len(register_clients(store.rows()))} new")

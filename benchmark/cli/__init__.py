@@ -74,7 +74,6 @@ def _command(arguments: Sequence[str] | None) -> int:
 
 
 def _fix_of(error: Exception) -> str:
-    """A possible fix for an error that names no file."""
     if isinstance(error, FileNotFoundError):
         return "the folder of this command has been removed: change to another"
     return "see whether disk, network and limits allow it" if isinstance(error, OSError) else "give a smaller number"

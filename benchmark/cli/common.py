@@ -16,7 +16,7 @@ from rich.table import Table
 
 from ...registry import UserError
 from ..known import check_names, completions
-from ..store.places import WRITTEN, reading
+from ..store.row_file import WRITTEN, reading
 from ..suites.request import check_settings
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ def own_dataset(folder: str | None, settings: Iterable[str] = (), **wanted: Iter
 
 
 def _expanded(folder: Path) -> Path:
-    """Expand ~ in a folder, as a shell does."""
     try:
         return folder.expanduser()
     except RuntimeError:
@@ -89,7 +88,6 @@ def found_folder(folder: Path | None, suite: str | None = None) -> Path:
 
 
 def _naming(kind: str, *flags: str, metavar: str = "NAME[,NAME]", help: str) -> Any:
-    """An option for names of a kind, with completion."""
     return typer.Option(*flags, metavar=metavar, help=help, autocompletion=completes(kind))
 
 

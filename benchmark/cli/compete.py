@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...registry import UserError
-from ..store.places import safe_name
-from ..suites.published import BOARDS, published_tasks
+from ..store.row_file import safe_name
+from ..suites.catalogue import BOARDS, published_tasks
 from . import common as given
 from .common import answer, complain, plain_console
 from .run import ask
@@ -148,7 +148,6 @@ def _method_of(file: Path, wanted: str | None) -> tuple[str, str]:
 
 
 def _cells(name: str, datasets: tuple[str, ...], rounds: int | None, seeds: tuple[int, ...]) -> list[Cell]:
-    """The cells of a method on the board, with its default settings."""
     from ..suites.select import Request, parted  # not `select`, which warns about settings that are not tuned
     from ..suites.tuned import Values
 

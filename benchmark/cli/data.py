@@ -25,8 +25,8 @@ from .common import (
 
 if TYPE_CHECKING:
     from ...datasets import DatasetSpec, Description
+    from ..suites.catalogue import Task
     from ..suites.cell import Cell
-    from ..suites.published import Task
 
 SHOWN = {  # heading -> property
     "homophily": "adjusted_homophily",
@@ -45,7 +45,7 @@ def describe(
 ) -> None:
     """Describe the node tasks of suites: adjusted homophily, label skew, share of a client's largest class, share of
     lost edges, nodes per client; means over seeds."""
-    from ..suites.published import TASK, write_properties
+    from ..suites.catalogue import TASK, write_properties
     from ..suites.suite import load_suite
 
     cells = [cell for name in names(suite) or DEFAULT for cell in load_suite(name).cells()]
@@ -224,7 +224,6 @@ def partition(
 
 
 def _as_data(description: Description) -> dict[str, Any]:
-    """A partition as JSON data."""
     clients = description.clients.to_dict("records")
     return {
         "clients": [{**client, "labels": list(map(int, counts))}

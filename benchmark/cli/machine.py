@@ -107,7 +107,6 @@ def _folders(results: Path) -> Iterator[tuple[str, str]]:
 
 
 def _folder(path: Path, setting: str) -> str:
-    """A folder, whether it exists and is writable, and the free space of its disk."""
     existing = next(place for place in (path, *path.parents) if place.exists())
     free = shutil.disk_usage(existing).free / GIB
     state = "" if path.exists() else ", made when needed"

@@ -9,7 +9,7 @@ import typer
 
 from ...registry import UserError
 from ..store.judged import Verdicts
-from ..store.places import LOCKS, LOGS, SHIPPED, WRITTEN
+from ..store.row_file import LOCKS, LOGS, SHIPPED, WRITTEN
 from . import common as given
 from .common import Json, ReadResults, Results, Suites, answer, completes, found_folder, names, print_json, records
 from .run import show_ranking
@@ -106,7 +106,6 @@ def _checked(results: Path, readme: Path | None, figures: bool) -> dict[str, Any
 
 
 def _written(results: Path, readme: Path | None, figures: bool) -> tuple[Report, dict[str, Any]]:
-    """Write what has changed. Returns the report, and the result as data."""
     from ...report import build
 
     made = _made(results, readme, figures)
@@ -119,7 +118,6 @@ def _written(results: Path, readme: Path | None, figures: bool) -> tuple[Report,
 
 
 def _site(results: Path, readme: Path | None, figures: bool, site: Path) -> dict[str, Any]:
-    """Write the report and the site. Returns the result as data."""
     from ...report import build
     from ...report.text import data_size
 
@@ -167,7 +165,7 @@ def export(
     The LaTeX table (booktabs) has methods by datasets, mean and standard deviation over seeds in percent, the best in
     bold. It needs one task for each dataset: choose by -s, -d, -k and -p.
     """
-    from ..frames import to_latex
+    from ..api import to_latex
     from ..store import load_results
 
     if file.suffix not in FORMS:
@@ -204,7 +202,7 @@ def pack(results: Results = Path("results"), suite: Suites = None, json: Json = 
     from ...report.text import count
     from ..store import Store
     from ..store.packing import pack as put_together
-    from ..store.places import APART
+    from ..store.row_file import APART
 
     stores = [Store(results).existing(), *([Store(results / APART)] if (results / APART).is_dir() else [])]
     known = {name for store in stores for name in store.suites()}

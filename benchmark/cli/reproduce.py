@@ -169,7 +169,6 @@ def _words(table: str) -> dict[str, set[tuple[str, str]]]:
 
 
 def _reuse(job: Job, table: str, dry_run: bool, json: bool) -> None:
-    """Copy finished rows of other suites, so that they are done in the plan."""
     from ..runner.plan import elsewhere, take_over
 
     reusable = elsewhere([item for item in job.plan().todo if item.suite == table], job.store)

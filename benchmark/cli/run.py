@@ -85,7 +85,6 @@ def run(
 
 
 def _as_data(plan: Plan) -> dict[str, Any]:
-    """A plan as JSON data: counts by state; suite, key, state and identity of every cell."""
     cells = [
         {"suite": item.suite, "key": item.cell.key, "state": item.state, "stale": item.stale, **item.cell.identity}
         for item in plan.items
@@ -134,7 +133,6 @@ def carry_out(job: Job, dry_run: bool, json: bool = False, yes: bool = False) ->
 
 
 def _tell(job: Job, plan: Plan[C], console: Console) -> None:
-    """Print the plan of a dry run with its cells and costs."""
     _tell_plan(plan, console)
     for line in outline(plan.todo):
         console.print(line, soft_wrap=True)
@@ -203,8 +201,8 @@ def adopt(
     from ...methods import METHODS
     from ..runner.job import Costs, Job, Options, Request, Store, told
     from ..runner.system import resolved
-    from ..store.places import submission_folder
-    from ..store.self_reported import submission_stores
+    from ..store.folder import submission_stores
+    from ..store.row_file import submission_folder
     from ..submission.listing import SETTINGS
     from ..suites.suite import load_suite, suite_names
 
@@ -245,7 +243,7 @@ def adopt(
 def _tell_differences(results: Path, name: str) -> list[dict[str, Any]]:
     """Print each reported score with ours. Returns the same as data."""
     from ...report.text import plain
-    from ..store.self_reported import self_reported
+    from ..store.folder import self_reported
 
     differences = []
     for each in self_reported(results):

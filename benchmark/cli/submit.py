@@ -64,7 +64,7 @@ def packed(store: Store, about: Metadata, out: Path, suites: tuple[str, ...], tu
     tuned: a file with the settings of the rows, if they are not those of the suite; by default the file of `fglbench
     compete` next to the rows. UserError as for the functions of `submission.submit`.
     """
-    from ..store.places import safe_name
+    from ..store.row_file import safe_name
     from ..submission import submit as pack
     from ..submission.validate import validate
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...registry import UserError
-from ..store.places import SHIPPED, WRITTEN
+from ..store.row_file import SHIPPED, WRITTEN
 from . import common as given
 from .common import answer, complain, completes, plain_console, plain_table, print_json
 
@@ -108,7 +108,6 @@ def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool, said: dict[str, Any]
 
 
 def _next(wanted: Wanted, tuner: Tuner) -> str:
-    """The command that runs the chosen settings."""
     if wanted.own_dataset is None:
         return f"fglbench run -s {wanted.suite}"
     from ...datasets.own_data import folder_of

@@ -19,8 +19,7 @@ from ..engine import MEASURES, METHODS, ClientBatch, Method, Step, Tree
 from ..engine.optim import counting
 from ..engine.simulation import Simulation
 from ..engine.train import train
-from .trial import Trial, drawn, perturbed, relabelled, scored_labels, swapped
-from .verdicts import (
+from .recording import (
     ContractError,
     Inapplicable,
     Judgement,
@@ -33,6 +32,7 @@ from .verdicts import (
     named,
     plain_run,
 )
+from .trial import Trial, drawn, perturbed, relabelled, scored_labels, swapped
 
 
 def learns_nothing_from_scoring(method: Method) -> None:

@@ -22,8 +22,8 @@ from ...datasets.federation import PARTS, Data, GraphSetData, NodeClient, NodeDa
 from ...datasets.splits import SplitResult
 from ...registry import UserError
 from ..engine import Backbone, Batch, Forward, Params, Streams, affine, collate, stream
+from .recording import ATOL, RTOL, Inapplicable, Judgement, demand, judged, named
 from .trial import graph_federation, node_federation
-from .verdicts import ATOL, RTOL, Inapplicable, Judgement, demand, judged, named
 
 COUNTS = (3, 6)  # numbers of clients; the first that a partition accepts is used
 FEATURES, CLASSES = 20, 3  # of the trial's data

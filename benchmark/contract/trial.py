@@ -305,7 +305,6 @@ def perturbed(federation: Federation, client: int) -> Federation:
 
 
 def _path(graph: dgl.DGLGraph, rng: np.random.Generator) -> dgl.DGLGraph:
-    """A path with the graph's number of nodes, and its features shuffled."""
     n = graph.num_nodes()
     path = torch.arange(n - 1)
     out = dgl.graph((torch.cat([path, path + 1]), torch.cat([path + 1, path])), num_nodes=n)

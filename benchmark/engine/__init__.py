@@ -14,11 +14,14 @@ Authors of methods and tasks import all they need from here.
 - devices: `as_graph`, `on_host`, `placed`; graphs and the clients' data are always on the host
 - tasks: `Task`, `add_task`; `Evaluator`, `Scored`, `Models`, `Target`, `MEASURES`, `LabelledRows`,
   `SampledClientBatch`; of graphs: `LabelledClientBatch`, `GraphEvaluator`, `graph_models`
+- parameters of a method: `option`; errors of the user: `UserError`; data: `Federation`, `NodeClient`, `Goal`
 - draws: `Streams`, `stream`, `rate`; other graphs: `collate`, `whole_client`, `union_client`; timing: `section`
 
 Runs are in train.py, which methods and tasks do not need.
 """
 
+from ...datasets.federation import Federation, Goal, NodeClient
+from ...registry import UserError, option
 from .backbone import Network
 from .backbones import (
     BACKBONES,
@@ -71,13 +74,13 @@ from .views import Facts, union_client, whole_client
 __all__ = [
     "BACKBONES", "GAT", "GCN", "GIN", "MEASURES", "METHODS", "MLP", "SGC", "STATISTICS", "Arrangement", "Backbone",
     "Batch", "Client", "ClientBatch", "Common", "Diverged", "Download", "Each", "Encoder", "Evaluator", "Facts",
-    "Features", "Forward", "GraphBatch", "GraphClientBatch", "GraphConvolution", "GraphEvaluator", "GraphMethod",
-    "GraphModel", "GraphRows", "GraphSAGE", "LabelledClientBatch", "LabelledRows", "Leaf", "Method", "Models",
-    "ModuleBackbone", "Network", "Operator", "OrthoGCN", "Params", "Parts", "Phase",
-    "SampledClientBatch", "Scored", "Server", "Skip", "SparseMatrix", "Step", "Streams", "Target", "Task",
-    "Tensors", "TorchMethod", "TrainConfig", "Tree", "active_kernels", "add_task", "affine", "as_graph", "average",
-    "collate", "dropout", "encoder_of", "glorot", "graph_models", "in_parts", "is_statistic", "k_means",
-    "linear_map", "neighbours", "normalised", "on_host", "owners", "placed", "rate", "section", "segment_add",
-    "segment_dot", "segment_product", "segment_sum", "stream", "take_rows", "to_scipy_csr",
-    "to_torch_csr", "transform", "union_client", "whole_client",
+    "Features", "Federation", "Forward", "Goal", "GraphBatch", "GraphClientBatch", "GraphConvolution", "GraphEvaluator",
+    "GraphMethod", "GraphModel", "GraphRows", "GraphSAGE", "LabelledClientBatch", "LabelledRows", "Leaf", "Method",
+    "Models", "ModuleBackbone", "Network", "NodeClient", "Operator", "OrthoGCN", "Params", "Parts", "Phase",
+    "SampledClientBatch", "Scored", "Server", "Skip", "SparseMatrix", "Step", "Streams", "Target", "Task", "Tensors",
+    "TorchMethod", "TrainConfig", "Tree", "UserError", "active_kernels", "add_task", "affine", "as_graph", "average",
+    "collate", "dropout", "encoder_of", "glorot", "graph_models", "in_parts", "is_statistic", "k_means", "linear_map",
+    "neighbours", "normalised", "on_host", "option", "owners", "placed", "rate", "section", "segment_add",
+    "segment_dot", "segment_product", "segment_sum", "stream", "take_rows", "to_scipy_csr", "to_torch_csr", "transform",
+    "union_client", "whole_client",
 ]  # fmt: skip

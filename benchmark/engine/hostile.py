@@ -191,7 +191,6 @@ class RobustAggregation(Transform):
         }
 
     def _clipped(self, uploads: Tree, counted: torch.Tensor) -> Tree:
-        """Return the models with every update clipped to the median norm; unclipped ones stay bitwise identical."""
         norm = norms(per_parameter(torch.sub, uploads, self._base))
         bound = norm[counted].quantile(0.5)
 

@@ -57,7 +57,6 @@ class BestRound:
 
 
 def _snapshot(models: Models) -> Models:
-    """Copy the clients' models, which the next rounds may train in place."""
     if models.personal is None:
         return models
     return Models(models.server, [{name: value.clone() for name, value in model.items()} for model in models.personal])

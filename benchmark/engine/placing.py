@@ -71,7 +71,6 @@ def _from_numpy_placed() -> Iterator[None]:
 
 @contextmanager
 def _repeatable(device: torch.device) -> Iterator[None]:
-    """Use deterministic CUDA kernels where they exist."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     torch_utils: Any = torch.utils.deterministic  # mypy does not know its attribute
     filled = torch_utils.fill_uninitialized_memory
@@ -89,7 +88,6 @@ Call = Callable[..., Any]
 
 
 def _made(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A new tensor on the device; with a generator of the host, drawn on the host and moved."""
     generator = kwargs.get("generator")
     if kwargs.get("device") is not None:
         return func(*args, **kwargs)

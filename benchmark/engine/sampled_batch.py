@@ -125,7 +125,6 @@ class SampledClientBatch(MinibatchClientBatch):
         return self._fixed
 
     def _drawn(self, picks: Sequence[np.ndarray]) -> Shown:
-        """The rows of a step with sampled neighbours."""
         if self._fanout:
             with _one_thread(), on_host():
                 of_clients = [self._blocks_of(*each) for each in zip(picks, self.streams("neighbours"), strict=True)]
@@ -150,7 +149,6 @@ class SampledClientBatch(MinibatchClientBatch):
         return blocks
 
     def _stacked(self, blocks: Sequence[dgl.DGLGraph]) -> Block:
-        """The clients' blocks of a layer as one."""
         below, above = [block.num_src_nodes() for block in blocks], [block.num_dst_nodes() for block in blocks]
         starts = np.cumsum([0, *below[:-1]])
         ends, sources, edges = [np.zeros(1, np.int64)], [], 0

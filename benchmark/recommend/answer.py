@@ -101,7 +101,6 @@ def _gap(scores: pd.DataFrame, method: str, other: str) -> Difference:
 
 
 def _sites(rows: pd.DataFrame, store: Store) -> np.ndarray:
-    """(sites,) mean score over the seeds; empty if seeds have different numbers of sites."""
     by_seed = []
     for suite, key in zip(rows["suite"], rows["key"], strict=True):
         values = (store.history(suite, key) or {}).get("per_client", {}).get("score", [])

@@ -15,9 +15,8 @@ from ...datasets.own_data import words_of
 from ...registry import UserError
 from ...report.statistics import Difference, paired_difference
 from ..runner.execute import FederationCache
-from ..suites.catalogue import entry
+from ..suites.catalogue import PublishedTask, entry, published_tasks
 from ..suites.cell import Cell
-from ..suites.published import PublishedTask, published_tasks
 
 NEAREST = 5  # datasets
 BASELINE, ALONE = "fedavg", "local"

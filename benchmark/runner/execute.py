@@ -31,8 +31,8 @@ from ..engine.device import HOST
 from ..engine.outcome import Outcome
 from ..engine.train import OnRound, set_up, train
 from ..store import Store
-from ..store.places import WRITTEN
 from ..store.provenance import now
+from ..store.row_file import WRITTEN
 from ..store.schema import Row
 from ..store.side_files import SideFiles
 from ..suites.cell import Cell, check_clients
@@ -146,7 +146,6 @@ def _describe(federation: Federation) -> dict[str, Any]:
 
 
 def _no_score(federation: Federation) -> str:
-    """Return why a run has no score, and the fix if there is one."""
     unit, masks = federation.whole.task, federation.masks
     if masks and not masks["test"].any():
         return f"no score: no {unit} is a test {unit}; give the split a larger test share"

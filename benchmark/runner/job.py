@@ -20,7 +20,7 @@ import numpy as np
 from ...registry import UserError
 from ..store import Store
 from ..store.schema import Row, mapping
-from ..suites.published import published
+from ..suites.catalogue import published
 from ..suites.request import ListedCell, Request, select_listed
 from .plan import Plan, listed_version, make_plan, with_data
 from .process import Options
@@ -255,5 +255,4 @@ def _facts(method: str, dataset: str, backbone: str, epochs: object) -> Facts:
 
 
 def _ends(training: Mapping[str, object]) -> tuple[str, str]:
-    """The conditions that end a run: its cap on rounds and its patience."""
     return str(training.get("rounds")), str(training.get("patience"))

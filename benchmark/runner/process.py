@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 
-from ..suites.main_script import GUARD, UNGUARDED, importable_main
+from ...foundations import GUARD, UNGUARDED, importable_main
 from .system import (
     ENDING,
     MARK,
@@ -217,7 +217,7 @@ class Options:
 def main(pipe: Connection, log: str, options: Options) -> None:
     """The main function of a worker: run the cells from `pipe`, answer each with its row and side files.
 
-    Messages to it: (RUN, suite, cell), and (KEEP, ...) with the arguments of `dataset_transfer.keep`. Messages from it:
+    Messages to it: (RUN, suite, cell), and (KEEP, ...) with the arguments of `own_data.keep`. Messages from it:
     (READY, columns, description, cached), of `stamped` and `held`; per cell (ROUND, n, figures) several times, then
     (DONE, values of the row by column, side files by path, spent). They are sent as JSON, which is safe to read from a
     worker that runs code from outside. spent: a thread of the cell is still running. Output and the stack of a crash go
@@ -236,11 +236,10 @@ def main(pipe: Connection, log: str, options: Options) -> None:
 
     import torch
 
-    from ...datasets.own_data import add_folders
+    from ...datasets.own_data import add_folders, held, keep
     from ..store.provenance import stamped
     from ..store.side_files import Parcel
     from ..suites.plugins import load_plugins
-    from .dataset_transfer import held, keep
     from .execute import FederationCache, execute
     from .system import opened
 

@@ -26,11 +26,11 @@ import ray
 from ray.exceptions import OutOfMemoryError, RayError, RayTaskError, RuntimeEnvSetupError
 
 from ... import __version__
+from ...datasets.own_data import packed
 from ...datasets.sources import cache_file
 from ...registry import UserError
 from ..store.provenance import code_version
 from ..suites.cell import Cell
-from .dataset_transfer import packed
 from .process import READY, RUN, Host, News, Options
 from .system import Ending
 
@@ -71,7 +71,6 @@ class Cluster:
         return max(1, min(self.options.jobs or workers, cells))
 
     def _fitting_workers(self, resources: dict[str, float]) -> int:
-        """The number of workers for which a node has the resources."""
         number = resources.get("CPU", 0) / self.options.threads
         if self.options.memory_limit:
             number = min(number, resources.get("memory", 0) / 2**30 / self.options.memory_limit)
@@ -160,7 +159,6 @@ class RemoteWorker:
 
 
 def _lost(error: RayError) -> Ending:
-    """The ending of a worker whose actor ended or cannot be reached."""
     reason = " ".join(str(error).strip().splitlines()[-1:])[:300]
     if isinstance(error, OutOfMemoryError):
         return Ending("oom", "the worker was killed by Ray for lack of memory on its node; give --memory-limit")
@@ -211,7 +209,6 @@ def _module(plugin: str) -> str | None:
 
 @contextmanager
 def _kept_sigterm() -> Iterator[None]:
-    """Restore the handler of SIGTERM, which Ray replaces: it stops the workers."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield

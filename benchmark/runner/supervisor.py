@@ -131,7 +131,6 @@ class _Run:
         return Slot(self.backend.start(plugins), plugins, stillborn=stillborn)
 
     def _replace_spent_workers(self) -> None:
-        """End the spent workers, and start new ones if cells wait."""
         for slot in [slot for slot in self.slots if slot.spent and slot.task is None]:
             slot.worker.kill()
             self.slots.remove(slot)
@@ -253,7 +252,6 @@ class _Run:
         return True
 
     def _exceeded_limit(self, slot: Slot) -> Ending | None:
-        """The ending of a worker that exceeded the limit of time or memory, or None."""
         task, timeout, limit = slot.task, self.options.timeout, self.options.memory_limit
         if task is None:
             return None

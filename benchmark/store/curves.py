@@ -210,7 +210,6 @@ def _same_scores(table: CurveTable) -> list[str | None]:
 
 
 def _without(column: Ragged, runs: NDArray[np.bool_]) -> Ragged:
-    """The column without the values of some runs. runs: (runs,)."""
     lengths = np.where(runs, -1, column.lengths)
     return Ragged.of(column.values[~np.repeat(runs, np.diff(column.bounds))], lengths)
 

@@ -18,8 +18,8 @@ from ...registry import UserError
 from . import curves, row_file
 from .curves import PARTS, PLAIN, CurveTable, Stored
 from .folder import Store, latest
-from .places import rows_stem
 from .provenance import canonical
+from .row_file import rows_stem
 from .side_files import clear_errors, unpacked
 
 PART_BYTES = 12 * 2**20  # of the runs of a file in memory; below 2 MB on disk. A fuller file gets no more runs

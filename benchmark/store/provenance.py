@@ -156,7 +156,6 @@ def _preloaded() -> dict[str, str]:
 
 
 def _gpu(device: str) -> dict[str, Any]:
-    """Name, memory (GiB), CUDA version and driver of a GPU."""
     import torch
 
     about = torch.cuda.get_device_properties(torch.device(device))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import files
 from ...registry import UserError
-from .places import COLUMNS, LOGS, SUFFIX, column_file
+from .row_file import CURVES, LOGS, SUFFIX, column_file
 from .schema import parse
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class SideFiles:
 
     def columns_file(self, suite: str, stem: str, part: int = 1) -> Path:
         """A file with the curves of many rows of a method. stem: of its row file. part: of several files, from 1."""
-        return self.root / suite / COLUMNS / column_file(stem, part)
+        return self.root / suite / CURVES / column_file(stem, part)
 
     def embeddings_file(self, suite: str, key: str) -> Path:
         return self.root / suite / "embeddings" / f"{key}.npz"
@@ -137,7 +137,7 @@ class SideFiles:
         """The files of columns of a suite, cached until one of them changes."""
         if not self._may_have_columns:
             return Columns({}, {}, {})
-        folder = self.root / suite / COLUMNS
+        folder = self.root / suite / CURVES
         try:
             changed = folder.stat().st_mtime_ns
         except OSError:

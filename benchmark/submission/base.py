@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...registry import UserError
-from ..store.places import SUBMISSIONS
 from ..store.provenance import git_output
+from ..store.row_file import SUBMISSIONS
 from .listing import Findings, Folder, inner
 from .read import Line, grouped, read
 

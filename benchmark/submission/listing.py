@@ -12,9 +12,9 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..store import Store, places
-from ..store.places import APART, COLUMN_FILE, COLUMNS, LOCKS, LOGS, NAME, PART, ROWS, SUBMISSIONS
+from ..store import Store, row_file
 from ..store.provenance import canonical
+from ..store.row_file import APART, COLUMN_FILE, CURVES, LOCKS, LOGS, NAME, PART, ROWS, SUBMISSIONS
 
 MIB = 2**20
 FILES = 50_000  # limit
@@ -33,13 +33,13 @@ SUBMISSION: Kinds = {
 RESULTS: Kinds = SUBMISSION | {
     "metadata": (r"(?!)", 0),  # those of submissions are in their folders
     "settings": (r"(?!)", 0),
-    "columns": (rf"{NAME}/{COLUMNS}/{COLUMN_FILE}", 64 * MIB),
+    "columns": (rf"{NAME}/{CURVES}/{COLUMN_FILE}", 64 * MIB),
     "embeddings": (rf"{NAME}/embeddings/[0-9a-f]{{16}}\.npz", 32 * MIB),
     "verified": (r"verified\.csv", 16 * MIB),
     "findings": (r"FINDINGS\.md", 64 * MIB),
     "report": (  # made by `fglbench report`
         rf"(LEADERBOARD|REPRODUCTION)\.md|{NAME}/REPRODUCTION\.md|{NAME}/tables/{SLUG}\.(md|csv)"
-        rf"|{NAME}/figures/(({'|'.join(places.FIGURES + places.FORMER)})\.png|manifest\.json)",
+        rf"|{NAME}/figures/(({'|'.join(row_file.FIGURES + row_file.FORMER)})\.png|manifest\.json)",
         64 * MIB,
     ),
     # not for version control

@@ -20,8 +20,8 @@ from ...registry import UserError
 from ..engine.config import TrainConfig
 from ..engine.method import effective_training
 from ..store import row_file
-from ..store.places import place as place_of
 from ..store.provenance import canonical
+from ..store.row_file import place as place_of
 from ..store.schema import FORMULA, RULES, Row
 from ..suites.cell import NAMING, Cell, Choice, settled
 from .listing import Findings, Folder, listed
@@ -133,7 +133,6 @@ def lines_of(folder: Folder, findings: Findings) -> list[Line]:
 
 
 def _located(error: UserError, path: Path) -> tuple[int, str]:
-    """(line, problem) of an error about a row file; without a line it is about the header."""
     _, number, what = re.split(r"^(?::(\d+))?: ", str(error).removeprefix(str(path)), maxsplit=1)
     return int(number or 1), what
 

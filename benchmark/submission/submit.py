@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from ... import files, yamltext
 from ...registry import UserError, did_you_mean, first_error
 from ..store import Store, row_file
-from ..store.places import submission_folder
+from ..store.row_file import submission_folder
 from ..store.schema import Row
 from ..suites.select import CUSTOM
 from ..suites.tuned import read_tuned, write_tuned

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..store.judged import Verdicts
-from ..store.places import SUBMISSIONS
+from ..store.row_file import SUBMISSIONS
 from .listing import Findings, Folder, Verdict, check_environments, check_rows, inner, listed
 
 OF_SUITE = ("rows", "curves", "columns", "embeddings")  # kinds of files in the folder of a suite
@@ -58,7 +58,6 @@ def _validated(folder: Folder) -> dict[str, Any]:
 
 
 def _suites(folder: Folder) -> dict[str, Folder]:
-    """The folder restricted to the files of each suite."""
     files = dict[str, dict[str, list[str]]]()
     for kind in OF_SUITE:
         for file in folder.files.get(kind, ()):

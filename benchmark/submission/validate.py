@@ -13,7 +13,7 @@ from typing import Any
 from ...datasets import DATASETS
 from ...methods import METHODS
 from ...registry import UserError
-from ..store.places import SUBMISSIONS, safe_name
+from ..store.row_file import SUBMISSIONS, safe_name
 from ..store.schema import TRIAL
 from ..suites.cell import Cell, registered_hash
 from ..suites.select import CUSTOM, Request, at_settings, parted
@@ -104,7 +104,6 @@ def _machines(lines: Sequence[Line]) -> dict[str, str]:
 
 
 def _check(folder: Folder, lines: Sequence[Line], fresh: set[Line], claimed: set[Line], findings: Findings) -> None:
-    """Check every row alone, and against its suite, data and side files."""
     for line in lines:
         for what, fix in problems(line.row, line.settings):
             findings.add(line.place, what, fix, warning=line not in fresh)
@@ -247,7 +246,6 @@ def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], inside: str
 
 
 def _data(lines: Sequence[Line], fresh: set[Line], findings: Findings) -> None:
-    """Check that data and partition of a row are the registered ones, if these are registered."""
     for line in lines:
         row = line.row
         for name, value, registered in (
@@ -261,7 +259,6 @@ def _data(lines: Sequence[Line], fresh: set[Line], findings: Findings) -> None:
 
 @cache
 def _registered(dataset: str) -> str | None:
-    """The registered fingerprint of a dataset; None if there is none, or if the dataset is unknown."""
     with suppress(UserError):
         cls = DATASETS.cls(dataset)
         return None if cls.unverified else cls.fingerprint
@@ -292,7 +289,6 @@ def _side_files(folder: Folder, lines: Sequence[Line], findings: Findings) -> No
 
 
 def _metadata(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:
-    """Check that a submission has one valid metadata file, about the method of all its rows."""
     methods = {line.row.method for line in lines}
     if not folder.files.get("metadata"):
         findings.add(folder.name, f"{METADATA} is missing", "pack with `fglbench submit METHOD`")

@@ -26,13 +26,13 @@ from pydantic import ConfigDict, Field, create_model, model_validator
 
 from ...datasets import DATASETS, DatasetSpec, PartitionSpec, SplitSpec
 from ...datasets.content import Content
+from ...foundations import GUARD, UNGUARDED, importable_main
 from ...methods import METHODS
 from ...registry import Registry, Spec, UserError, one_line
 from ..engine import BACKBONES, Backbone, TrainConfig
 from ..engine.method import Method, answer, asked_training
 from ..store.provenance import SOURCES, source_of
 from . import plugins
-from .main_script import GUARD, UNGUARDED, importable_main
 from .plugins import REGISTRIES, built_in, load_plugins, located
 
 

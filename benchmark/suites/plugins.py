@@ -140,7 +140,6 @@ def _guarded(what: str) -> Iterator[None]:
 
 
 def _restored(registry: Registry[Any], name: str, cls: type) -> bool:
-    """Restore the class of a name. Return whether it had been replaced."""
     lost = registry.cls(name) is not cls
     registry.register(name)(cls)
     return lost

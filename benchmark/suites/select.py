@@ -53,7 +53,6 @@ def apply_settings(cells: Sequence[Cell], settings: Sequence[Setting]) -> list[C
 
 
 def _locate(setting: Setting, cells: Sequence[Cell]) -> Setting:
-    """The setting with its section filled in."""
     fields = {"training": set(TrainConfig.model_fields)}
     for section in REGISTRIES:
         fields[section] = {name for cell in cells for choice in _choices(cell, section) for name in choice.params}
@@ -229,7 +228,6 @@ def _values(axis: str, typed: Iterable[Any]) -> dict[Any, Any]:
 
 
 def _label(value: Any) -> Any:
-    """The name of a value of an axis on the command line."""
     if isinstance(value, list):
         return "+".join(entry.name for entry in value)
     return value.name if isinstance(value, Choice) else value

@@ -39,7 +39,7 @@ from ...datasets import DATASETS, PARTITIONS, SPLITS
 from ...methods import METHODS
 from ...registry import SEED_BOUND, Registry, UserError, did_you_mean, seed_range
 from ..engine.backbones import BACKBONES
-from ..store.places import NAME, RESERVED
+from ..store.row_file import NAME, RESERVED
 from .cell import Cell, Choice, Part, settled, train_config
 from .tuned import Table, Tuned, read_tuned, tuned_file
 
@@ -76,7 +76,6 @@ def _as_seeds(value: Any) -> Any:
 
 
 def _first(*axes: list[T] | None) -> list[T]:
-    """The first axis that is not None."""
     return next(axis for axis in axes if axis is not None)
 
 
@@ -186,7 +185,6 @@ class Block(Part):
 
 
 def _with_firsts(owner: B) -> B:
-    """With the first value of each of TASK_AXES only."""
     axes = {name: values[:1] for name in TASK_AXES if (values := getattr(owner, name, None))}
     return owner.model_copy(update=axes)
 

@@ -21,7 +21,7 @@ from ...registry import UserError
 from ...report.figures.style import COLOURS, FAINT, RC, legend_below, looks, packed, short
 from ...report.text import ABSENT, markdown_table as sheet, md
 from ..store import Store
-from ..store.places import APART
+from ..store.row_file import APART
 from ..store.schema import Row
 from ..suites.tuned import Tuned, read_tuned
 from .session import DEFAULT, Study, Wanted, studies
@@ -72,7 +72,6 @@ def finished(store: Store, suite: str, settings: Path) -> list[Finished]:
 
 
 def _replayed(study: Study, stored: Mapping[str, Row]) -> tuple[Row, ...]:
-    """Give a study its stored rows and return them; empty if some are missing."""
     rows = list[Row]()
     while cells := study.cells():
         if any(cell.key not in stored for cell in cells):
@@ -107,7 +106,6 @@ def page(entries: Sequence[Finished]) -> str:
 
 
 def _budget(entries: Sequence[Finished]) -> str:
-    """Trials, rounds granted and rounds run of each method; they should be equal."""
     lines = []
     for method in sorted({entry.study.cell.method.name for entry in entries}):
         of_method = [entry for entry in entries if entry.study.cell.method.name == method]

@@ -158,7 +158,6 @@ class Design:
 
 
 def _columns(cell: Cell, method: type[Spec], table: Sequence[Row]) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """The default and the column of `table` of each shared dimension."""
     training, backbone = dict(cell.training), cell.backbones[0].params
     unit = GRAPHS if cell.task == "graph-classification" else 1.0
     dimensions: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {

@@ -31,8 +31,8 @@ from ...registry import UserError
 from ..engine.method import in_words
 from ..runner.backend import Observer
 from ..runner.job import Job, Options, Store
-from ..store.places import APART, LOCKS, safe_name
 from ..store.provenance import canonical, git_state
+from ..store.row_file import APART, LOCKS, safe_name
 from ..store.schema import TRIAL, Row
 from ..suites.apart import begin
 from ..suites.cell import Cell

@@ -24,9 +24,9 @@ from ...benchmark.engine import (
     Streams,
     TrainConfig,
     Tree,
+    option,
     transform,
 )
-from ...registry import option
 from ..fedavg import FedAvg
 from .mending import Mending
 from .neighgen import WIDTHS

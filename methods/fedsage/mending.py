@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ...benchmark.engine import Batch, Features, Streams, as_graph, rate, section
-from .products import product
+from .neighgen import product
 
 
 class MendedFeatures(Features):

@@ -14,6 +14,7 @@ from ...benchmark.engine import (
     ClientBatch,
     Features,
     GraphSAGE,
+    NodeClient,
     Params,
     Parts,
     Streams,
@@ -22,14 +23,12 @@ from ...benchmark.engine import (
     collate,
     in_parts,
     on_host,
+    option,
     section,
 )
-from ...datasets.federation import NodeClient
-from ...registry import option
 from ..fedavg import FedAvg
 from .mending import Mending
-from .neighgen import Impaired, NeighGen, hide, impair, linear, match
-from .products import Thinned, product
+from .neighgen import Impaired, NeighGen, Thinned, hide, impair, linear, match, product
 
 
 def random_neighbours(
@@ -82,7 +81,6 @@ class Answer:
         ]
 
     def _slot(self, p: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return weight (2048, d) and bias of slot p."""
         return self.shown[f"slot.{p}.weight"].detach(), self.shown[f"slot.{p}.bias"].detach()
 
     @section("answers")
@@ -97,7 +95,6 @@ class Answer:
         return gradients | self._used(x, targets)
 
     def _used(self, x: Features, targets: np.ndarray) -> Tensors:
-        """Return the gradients of the used parameters."""
         gradients: Tensors = {}
         wide = torch.zeros_like(self.wide)
         for p, users in enumerate(self.users):

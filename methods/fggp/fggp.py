@@ -23,9 +23,9 @@ from ...benchmark.engine import (
     Params,
     Server,
     Tree,
+    option,
     segment_sum,
 )
-from ...registry import option
 from ..fedavg import FedAvg
 from ..parts.contrast import unit_rows
 from .views import Candidates, ViewModel, alike, edge_codes, sampled, through
@@ -255,5 +255,4 @@ class FGGP(FedAvg):
 
     @staticmethod
     def _classes(params: Params) -> int:
-        """Return the number of outputs of the model's last layer."""
         return next(reversed([value for name, value in params.items() if name.endswith(".bias")])).shape[1]

@@ -10,8 +10,7 @@ from typing import Literal
 
 import torch
 
-from ...benchmark.engine import Batch, ClientBatch, Download, Network, Params, Server, Tree, segment_sum
-from ...registry import option
+from ...benchmark.engine import Batch, ClientBatch, Download, Network, Params, Server, Tree, option, segment_sum
 from .personal import CommonWidth
 
 FAR = 1e9  # larger than any distance of embeddings

@@ -91,7 +91,6 @@ def _piece_html(piece: re.Match[str]) -> Markup:
 
 
 def _joined(lines: list[str], width: int) -> list[str]:
-    """Join lines that were broken because of their width."""
     joined = lines[:1]
     for before, line in pairwise(lines):
         first = line.split(" ", 1)[0]
@@ -263,7 +262,6 @@ def pages(whole: Whole) -> dict[str, str]:
 
 
 def _lists(whole: Whole, known: Mapping[str, str]) -> dict[str, dict[str, dict[str, str]]]:
-    """The lists of the index: kind of page -> group -> name -> file."""
     methods: dict[str, dict[str, str]] = {}
     for name in whole.methods:
         methods.setdefault(families().get(name, "other"), {})[plain(display(name))] = method_page(name)

@@ -143,7 +143,6 @@ def comparison_table(board: Board, name: str) -> Table | None:
 
 
 def _difference(line: pd.Series) -> Cell:
-    """In bold with an arrow if its interval excludes zero."""
     low, high, mean = line["low"], line["high"], float(line["difference"])
     if not finite(low):
         return Cell(f"{points(mean)} (one seed)", mean)

@@ -124,7 +124,6 @@ def cells(readings: Iterable[Reading], reading: Reading, words: Filter) -> list[
 
 
 def _absent(option: Filter) -> Filter:
-    """The filter of rows without the parameters of `option`."""
     return {column: dict.fromkeys(wanted) for column, wanted in option.items() if isinstance(wanted, dict)}
 
 
@@ -263,7 +262,6 @@ class Paper(_Frozen):
         return any(len(values) > 1 for values in self._averaged(table, row))
 
     def _averaged(self, table: Table, row: Printed) -> list[list[str]]:
-        """The values of each axis over which a figure is a mean."""
         averages = self.averages | table.averages
         return [averages.get(axis, {}).get(value, [value]) for axis, value in row.place.items()]
 

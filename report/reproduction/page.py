@@ -147,7 +147,6 @@ def page(suite: str, views: Sequence[View], extra: str, provenance: Sequence[str
 
 
 def _columns(view: View, block: Sequence[Place]) -> str:
-    """The columns of a block, with published values and ours."""
     lines = [[view.row_label(line), *(_compared(view, line, place) for place in block)] for line in view.lines]
     return markdown_table(lines, ["", *map(view.heading, block)], "l" + "r" * len(block))
 
@@ -158,7 +157,6 @@ def _compared(view: View, line: str, column: Place) -> str:
 
 
 def _claims(view: View) -> list[str]:
-    """The tables of verdicts on the claims, one per block."""
     by_pair: dict[tuple[str, str], dict[Place, JudgedClaim]] = {}
     for claim in view.claims:
         better, worse = map(view.table.line, claim.figures)

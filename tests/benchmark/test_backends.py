@@ -17,11 +17,11 @@ import pytest
 
 import fglbench
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.runner import dataset_transfer
 from fglbench.benchmark.runner.backend import Observer
 from fglbench.benchmark.runner.process import shipped_plugin
 from fglbench.benchmark.store import Store, load_results, verified
 from fglbench.benchmark.suites.select import Request, select
+from fglbench.datasets import own_data
 from fglbench.datasets.sources import cache_file
 from fglbench.registry import UserError
 
@@ -191,18 +191,18 @@ def test_datasets_and_plugins_reach_nodes_that_have_none(cluster, mark, tmp_path
 
 def test_a_dataset_that_was_damaged_on_its_way_is_not_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("FGLBENCH_CACHE", str(tmp_path / "here"))
-    assert dataset_transfer.packed("mine") is None
+    assert own_data.packed("mine") is None
     cache_file("mine").parent.mkdir(parents=True)
     cache_file("mine").write_bytes(b"the file")
-    name, digest, data = dataset_transfer.packed("mine")
+    name, digest, data = own_data.packed("mine")
     monkeypatch.setenv("FGLBENCH_CACHE", str(tmp_path / "there"))
     with pytest.raises(UserError, match="damaged on its way"):
-        dataset_transfer.keep(name, digest, b"the fine")
-    assert dataset_transfer.held() == []
-    dataset_transfer.keep(name, digest, data)
-    assert (dataset_transfer.held(), cache_file("mine").read_bytes()) == (["mine.npz"], b"the file")
+        own_data.keep(name, digest, b"the fine")
+    assert own_data.held() == []
+    own_data.keep(name, digest, data)
+    assert (own_data.held(), cache_file("mine").read_bytes()) == (["mine.npz"], b"the file")
     cache_file("mine").write_bytes(b"their own")
-    dataset_transfer.keep(name, digest, data)
+    own_data.keep(name, digest, data)
     assert cache_file("mine").read_bytes() == b"their own"
 
 

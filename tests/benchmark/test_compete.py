@@ -14,7 +14,7 @@ from fglbench.benchmark.cli import main
 from fglbench.benchmark.compete import ordinal, standing_of
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites import suite as suites
-from fglbench.benchmark.suites.published import BOARDS, PublishedTask, published_tasks
+from fglbench.benchmark.suites.catalogue import BOARDS, PublishedTask, published_tasks
 
 METHOD = '''
 import fglbench

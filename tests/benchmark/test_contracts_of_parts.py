@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fglbench.benchmark.cli import main, new_and_check
-from fglbench.benchmark.contract import method_checks, part_checks, verdicts
+from fglbench.benchmark.contract import method_checks, part_checks, recording
 from fglbench.benchmark.contract.method_checks import CHECKS, ContractError, Inapplicable, check
 from fglbench.benchmark.contract.trial import Trial, drawn, perturbed, relabelled, trials
 from fglbench.benchmark.engine import GCN, MLP
@@ -276,25 +276,25 @@ class FromMemory(FedAvg):
 def test_a_method_that_knows_the_numbers_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(method_checks, "drawn", lambda federation: KNOWN.append(drawn(federation)) or KNOWN[-1])
     for trial in NUMBERS:
-        monkeypatch.setattr(verdicts, "trials", lambda one=trial: [one])
+        monkeypatch.setattr(recording, "trials", lambda one=trial: [one])
         with pytest.raises(ContractError, match="in random numbers"):
             CHECKS["knows_no_random_label"](FromMemory())
         CHECKS["knows_no_random_label"](FedAvg())
 
 
 def test_methods_for_other_tasks_refuse_regression(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdicts, "trials", lambda: NUMBERS)
+    monkeypatch.setattr(recording, "trials", lambda: NUMBERS)
     for method in map(METHODS.build, METHODS.names()):
-        reasons = [verdicts.refusal(method, trial) for trial in NUMBERS]
+        reasons = [recording.refusal(method, trial) for trial in NUMBERS]
         if "rows" in method.tasks:
             assert reasons == [None] * len(NUMBERS)
             continue
         assert all(reason and "not for" in reason for reason in reasons)
         with pytest.raises(Inapplicable):
-            verdicts.fitting(method)
+            recording.fitting(method)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "ditto"])  # others: `test_contract.py`
 def test_the_contract_holds_on_regression(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdicts, "trials", lambda: NUMBERS)
+    monkeypatch.setattr(recording, "trials", lambda: NUMBERS)
     assert not check(METHODS.build(name))

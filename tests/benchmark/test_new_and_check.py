@@ -14,7 +14,7 @@ import pytest
 
 from fglbench.benchmark.cli import main, new_and_check
 from fglbench.benchmark.cli.new_and_check import verdicts_on
-from fglbench.benchmark.contract import method_checks, part_checks, trial, verdicts
+from fglbench.benchmark.contract import method_checks, part_checks, recording, trial
 from fglbench.benchmark.contract.trial import Trial, trials
 from fglbench.benchmark.suites.plugins import load_plugins
 from fglbench.datasets.csbm import CSBM
@@ -30,7 +30,7 @@ def test_the_torch_template_passes_the_contract(tmp_path: Path, monkeypatch: pyt
     load_plugins([str(new_and_check.create("method", "my-torch", tmp_path, torch=True))])
     method = METHODS.build("my-torch")
     drawn = sampled_trials(method)
-    monkeypatch.setattr(verdicts, "trials", lambda: drawn)
+    monkeypatch.setattr(recording, "trials", lambda: drawn)
     assert method_checks.check(method) == {}
 
 
@@ -243,8 +243,8 @@ def test_a_sound_dataset_passes_and_each_breach_is_found() -> None:
     from fglbench.datasets import DATASETS
 
     small = {"nodes": 40, "classes": 2, "features": 4}
-    verdicts = {name: verdict for name, verdict, _ in part_checks.results("dataset", DATASETS.build("csbm", small))}
-    assert verdicts == {"loads": "ok"}
+    recording = {name: verdict for name, verdict, _ in part_checks.results("dataset", DATASETS.build("csbm", small))}
+    assert recording == {"loads": "ok"}
 
     def broken(check: str, **changes: object) -> str:
         """The reason of a failed check for a dataset with changed data."""

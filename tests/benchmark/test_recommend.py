@@ -17,8 +17,7 @@ from fglbench.benchmark.recommend.answer import WORDS, answer_lines, chosen, res
 from fglbench.benchmark.recommend.evidence import distance, evidence_for
 from fglbench.benchmark.recommend.session import planned, seconds_of
 from fglbench.benchmark.runner.job import published_costs
-from fglbench.benchmark.suites.catalogue import catalogue
-from fglbench.benchmark.suites.published import published_tasks
+from fglbench.benchmark.suites.catalogue import catalogue, published_tasks
 from fglbench.registry import UserError
 
 

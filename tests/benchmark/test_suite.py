@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.store.places import RESERVED
+from fglbench.benchmark.store.row_file import RESERVED
 from fglbench.benchmark.suites import suite as suites
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.select import Request, select

@@ -15,8 +15,8 @@ from fglbench.benchmark.cli.app import COMMANDS, app
 from fglbench.benchmark.engine.config import TrainConfig
 from fglbench.benchmark.runner.job import HOUR, Costs, told, told_runs
 from fglbench.benchmark.runner.process import Options
-from fglbench.benchmark.store.places import reading
 from fglbench.benchmark.store.provenance import canonical
+from fglbench.benchmark.store.row_file import reading
 from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.suites.cell import Cell, Choice
 from fglbench.benchmark.suites.select import Request, select

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.cli.data import _checked, app
-from fglbench.benchmark.suites.published import PROPERTIES, TASK, read_properties, write_properties
+from fglbench.benchmark.suites.catalogue import PROPERTIES, TASK, read_properties, write_properties
 from fglbench.benchmark.suites.suite import load_suite
 from fglbench.datasets import DATASETS, content as contents
 from fglbench.datasets.describe import homophily, properties

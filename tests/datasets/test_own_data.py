@@ -445,14 +445,14 @@ def test_a_path_may_have_a_colon_or_a_tilde(
 def test_content_travels_to_a_machine_without_the_folder(villages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = announce(villages)
     here = DATASETS.build(name)
-    data = own_data.packed(name)
-    assert data is not None
-    assert own_data.packed("cora") is None
+    package = own_data.packed(name)
+    assert package is not None
+    assert own_data.packed("csbm") is None
     monkeypatch.setattr(own_data, "_folders", {})
     monkeypatch.setattr(own_data, "_received", {})
     with pytest.raises(UserError, match="unknown dataset"):
         DATASETS.build(name)
-    own_data.receive(name, data)
+    own_data.keep(*package)
     there = DATASETS.build(name, {"sha256": here.sha256})
     assert there.load().fingerprint == here.load().fingerprint
     with pytest.raises(UserError, match="has changed"):

@@ -16,6 +16,8 @@ from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 
 Make = Callable[..., Federation]  # the type of fixtures that build federations
+Penalty = Callable[[Params], torch.Tensor]
+PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
 KINDS = ("gcn", "gat", "sage", "gin", "sgc")
 
 
@@ -88,3 +90,21 @@ def final(world: Federation, name: str, params: dict[str, Any] | None = None, **
         run.round(number)
     model: Params = run.simulation.server.state["model"]
     return model
+
+
+def descend(clients: Any, model: Params, steps: int, rate: float, penalty: Penalty | None = None) -> Params:
+    """A model after steps of plain SGD on the loss of one client. penalty: added to the loss, of the model."""
+    for _ in range(steps):
+        leaf = {n: v.clone().requires_grad_(True) for n, v in model.items()}
+        logits = clients.forward({n: v.unsqueeze(0) for n, v in leaf.items()}, training=False).logits
+        loss = clients.loss(logits).sum() + (penalty(leaf) if penalty else 0)
+        grads = torch.autograd.grad(loss, list(leaf.values()))
+        model = {n: v - rate * g for (n, v), g in zip(model.items(), grads, strict=True)}
+    return model
+
+
+def close(actual: Params, expected: Params) -> None:
+    """Assert that models are equal to 1e-5."""
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(actual[name], value, rtol=1e-5, atol=1e-5)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from fglbench.benchmark.contract import verdicts
+from fglbench.benchmark.contract import recording
 from fglbench.benchmark.contract.method_checks import CHECKS, ContractError, Inapplicable
-from fglbench.benchmark.contract.recording import record
+from fglbench.benchmark.contract.recording import fitting, plain_run, record
 from fglbench.benchmark.contract.trial import (
     Trial,
     graph_federation,
@@ -23,7 +23,6 @@ from fglbench.benchmark.contract.trial import (
     overlapping_federation,
     scored_labels,
 )
-from fglbench.benchmark.contract.verdicts import fitting, plain_run
 from fglbench.benchmark.engine import Method, TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.client_batch import ClientBatch
@@ -52,7 +51,7 @@ def test_contract(name: str, check: str, monkeypatch: pytest.MonkeyPatch) -> Non
     method = METHODS.build(name, SHORT.get(name))
     first, *rest = sampled_trials(method)
     drawn = random.Random(name).choice([first] * (1 + len(rest) // 2) + rest)
-    monkeypatch.setattr(verdicts, "trials", lambda: [drawn])
+    monkeypatch.setattr(recording, "trials", lambda: [drawn])
     try:
         CHECKS[check](method)
     except Inapplicable as reason:
@@ -87,7 +86,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [  # options that change messages or
 def test_options_pass_the_contract(name: str, params: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     method = METHODS.build(name, params)
     drawn = sampled_trials(method)[:1]
-    monkeypatch.setattr(verdicts, "trials", lambda: drawn)
+    monkeypatch.setattr(recording, "trials", lambda: drawn)
     for check in ("ignores_other_clients", "stays_local"):
         CHECKS[check](method)
 
@@ -303,6 +302,12 @@ def opfgl(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
     return FLOAT * C * (1 + 2 * 2 * D), FLOAT * (C * D + C * C)
 
 
+def recycled(matrices: list[int], model: int) -> Formula:
+    """Up the model without one of its weight matrices, down the model and the number of the matrix."""
+    up = (FLOAT * (model - max(matrices)), FLOAT * (model - min(matrices)))
+    return lambda world, k: (up, FLOAT * model + INT)
+
+
 def cores(model: int) -> Formula:
     """Up the client's core model, down the core models and shares of all clients."""
     return lambda world, k: (FLOAT * model, FLOAT * world.clients * (model + 1))
@@ -311,7 +316,8 @@ def cores(model: int) -> Formula:
 TABLE: dict[str, Formula] = {
     **dict.fromkeys(("global", "local", "locgcn", "majority", "one-cluster", "label-counts"), scalars(0)),
     **dict.fromkeys(("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "fedgcn", "moon", "adafgl"), scalars(gcn())),
-    **dict.fromkeys(("ditto", "fedala", "fedgcn-hops", "pfedme"), scalars(gcn())),
+    **dict.fromkeys(("ditto", "fedala", "fedexp", "fedgcn-hops", "pfedme"), scalars(gcn())),
+    "fedluar": recycled([D * H, H * C], gcn()),
     "fedper": scalars(D * H + H),
     **dict.fromkeys(("fgssl", "fgssl-fnsc", "fgssl-fgsd", "fedtad"), scalars(gcn())),
     **dict.fromkeys(("fedmlp", "fedprox-mlp"), scalars(MLP)),
@@ -374,8 +380,10 @@ def graph_prototypes(world: World, k: int) -> tuple[float | Bounds, float | Boun
 GRAPHS: dict[str, Formula] = {
     **dict.fromkeys(("local", "majority", "count-classifier"), scalars(0)),
     **dict.fromkeys(
-        ("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "moon", "ditto", "pfedme", "gcfl"), scalars(CLASSIFIER)
+        ("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "moon", "ditto", "pfedme", "gcfl", "fedexp"),
+        scalars(CLASSIFIER),
     ),
+    "fedluar": recycled([GRAPH_D * H, H * H, H * 2], CLASSIFIER),
     "fedper": scalars(GIN_MODEL),
     "gcfl+": scalars(CLASSIFIER + 1, CLASSIFIER),
     **dict.fromkeys(("scaffold", "feddc"), scalars(2 * CLASSIFIER)),
@@ -389,7 +397,10 @@ GRAPHS: dict[str, Formula] = {
 ENCODER = gcn(last=H)
 LINKS: dict[str, Formula] = {  # the inner product has no parameters
     "local": scalars(0),
-    **dict.fromkeys(("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "moon", "ditto", "pfedme"), scalars(ENCODER)),
+    **dict.fromkeys(
+        ("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "moon", "ditto", "pfedme", "fedexp"), scalars(ENCODER)
+    ),
+    "fedluar": recycled([D * H, H * H], ENCODER),
     "fedper": scalars(D * H + H),
     **dict.fromkeys(("scaffold", "feddc"), scalars(2 * ENCODER)),
 }

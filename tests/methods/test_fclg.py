@@ -13,8 +13,7 @@ from fglbench.benchmark.engine import is_statistic
 from fglbench.benchmark.engine.backbones import Params
 from fglbench.benchmark.engine.graphs.graphsets import GraphBatch, GraphStack, neighbours
 from fglbench.methods.fclg import FCLG, FCLGH, IntraFedAvg, IntraKL, IntraMSE, frozen
-from fglbench.methods.parts.encoders import Codes, GINEncoder
-from fglbench.methods.parts.mutual_information import between_views, to_global_from_previous
+from fglbench.methods.parts.encoders import Codes, GINEncoder, between_views, to_global_from_previous
 
 from .rounds import Make, final, start_graphs
 

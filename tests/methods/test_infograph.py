@@ -10,8 +10,7 @@ import torch
 from fglbench.benchmark.engine import is_statistic
 from fglbench.benchmark.engine.graphs.graphsets import neighbours
 from fglbench.methods.infograph import InfoGraphFedAvg, InfoGraphModel
-from fglbench.methods.parts.encoders import named
-from fglbench.methods.parts.mutual_information import jensen_shannon
+from fglbench.methods.parts.encoders import jensen_shannon, named
 
 from .rounds import Make, final, start_graphs
 

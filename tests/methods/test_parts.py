@@ -19,10 +19,10 @@ from fglbench.benchmark.engine.rng import Streams
 from fglbench.benchmark.engine.segment_ops import SparseMatrix
 from fglbench.datasets.federation import NodeClient
 from fglbench.methods.fedgta import propagate_labels
-from fglbench.methods.fedsage import products
-from fglbench.methods.fedsage.products import Thinned, thinned_product
+from fglbench.methods.fedsage import neighgen
+from fglbench.methods.fedsage.neighgen import Thinned, thinned_product
 from fglbench.methods.parts.contrast import augment
-from fglbench.methods.parts.mutual_information import PersonalisedPageRank
+from fglbench.methods.parts.encoders import PersonalisedPageRank
 from fglbench.methods.parts.rows import listed, packed, split, unpacked
 
 from .rounds import Make
@@ -33,7 +33,7 @@ SHAPES = [(40, 300, 70), (5, 1, 3), (1, 128, 1), (0, 7, 3), (4, 0, 3)]
 
 @pytest.fixture(params=[True, False], ids=["onednn", "torch"], autouse=True)
 def onednn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "ONEDNN", products.ONEDNN and request.param)
+    monkeypatch.setattr(neighgen, "ONEDNN", neighgen.ONEDNN and request.param)
 
 
 @pytest.mark.parametrize("with_bias", [True, False])
@@ -43,7 +43,7 @@ def test_a_product_and_its_gradients_are_torchs(rows: int, inputs: int, outputs:
     a, b = torch.randn(inputs, rows).T.requires_grad_(), torch.randn(outputs, inputs).T.requires_grad_()
     operands = [a, b, *[torch.randn(outputs, requires_grad=True)] * with_bias]
     grad = torch.randn(outputs, rows).T
-    ours, theirs = products.product(*operands), a @ b + sum(operands[2:])
+    ours, theirs = neighgen.product(*operands), a @ b + sum(operands[2:])
     close(ours, theirs)
     actual, wanted = (torch.autograd.grad(y, operands, grad) for y in (ours, theirs))
     close(actual, wanted)
@@ -51,7 +51,7 @@ def test_a_product_and_its_gradients_are_torchs(rows: int, inputs: int, outputs:
 
 def test_inputs_without_gradient_get_none() -> None:
     a, b, bias = torch.randn(3, 4), torch.randn(4, 2, requires_grad=True), torch.randn(2)
-    products.product(a, b, bias).sum().backward()
+    neighgen.product(a, b, bias).sum().backward()
     assert a.grad is None and bias.grad is None
     close(b.grad, a.sum(0).unsqueeze(1).expand(4, 2))
 
@@ -94,9 +94,9 @@ def test_gradients_by_entry_for_any_layout(left: float) -> None:
 
 def test_threshold_of_few_entries() -> None:
     rows = torch.zeros(10, 50)
-    rows.view(-1)[: int(500 * products.FEW)] = 1
+    rows.view(-1)[: int(500 * neighgen.FEW)] = 1
     assert Thinned(rows).entries is not None
-    rows.view(-1)[int(500 * products.FEW)] = 1
+    rows.view(-1)[int(500 * neighgen.FEW)] = 1
     assert Thinned(rows).entries is None
 
 

@@ -53,6 +53,8 @@ CASES = [
     Case("fedavg", {}, GCN, "local", {}, GCN, "clients", False, (20,)),
     Case("fedprox", {"mu": 0}, GCN, "fedavg", {}, GCN, "server", False),
     Case("fedopt", {"server_optimiser": "sgd", "server_lr": 1}, GCN, "fedavg", {}, GCN, "server", False),
+    Case("fedexp", {"epsilon": 1e9, "average_last": False}, GCN, "fedavg", {}, GCN, "server", False),
+    Case("fedluar", {"recycled": 0}, {}, "fedavg", {}, {}),
     Case("fedgcn-hops", {"hops": 0}, GCN, "fedavg", {}, GCN),
     Case("fedgkc-kama", {}, {}, "fedgkc", {"smkd": False}, {}, "clients"),
     Case("fedgkc-smkd", {}, {}, "fedgkc", {"kama": False}, {}, "clients"),

@@ -12,7 +12,7 @@ from scipy import stats
 from fglbench import methods  # noqa: F401  registers them
 from fglbench.benchmark.engine import METHODS
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.suites.published import TASK, read_properties
+from fglbench.benchmark.suites.catalogue import TASK, read_properties
 from fglbench.report.characteristics import characteristics_table, label_properties, training_share
 from fglbench.report.groups import kind_of_data, models
 from fglbench.report.leaderboard import key_findings

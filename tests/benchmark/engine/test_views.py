@@ -18,7 +18,7 @@ from fglbench.benchmark.engine.views import HIDDEN, Facts, hide_labels, union_cl
 from fglbench.benchmark.store.schema import Row
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
-from fglbench.methods.parts.mutual_information import PersonalisedPageRank
+from fglbench.methods.parts.encoders import PersonalisedPageRank
 from fglbench.registry import UserError
 
 from ..reach import memory, reachable

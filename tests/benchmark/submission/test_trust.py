@@ -15,8 +15,8 @@ import pytest
 
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store, row_file, verified
+from fglbench.benchmark.store.folder import self_reported
 from fglbench.benchmark.store.schema import Row
-from fglbench.benchmark.store.self_reported import self_reported
 from fglbench.report import build
 
 FIGURES = ("score", "val", "macro_f1", "score_weighted", "global_on_local", "global_on_global", "personal_on_local")
