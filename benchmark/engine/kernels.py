@@ -227,7 +227,7 @@ def active_kernels() -> Kernels:
 
 @contextmanager
 def using(chosen: Kernels) -> Iterator[None]:
-    """Compute with these kernels within the block (used by `device.on` and by tests of GPU kernels on a CPU)."""
+    """Compute with these kernels within the block (used by `placing.on` and by tests of GPU kernels on a CPU)."""
     global _current
     before, _current = _current, chosen
     try:
