@@ -24,14 +24,15 @@ from .batch import Batch, collate
 from .client_batch import ClientBatch
 from .config import TrainConfig
 from .device import give_back, placed as moved, section
+from .kernels import onednn
 from .method import Arrangement, Method
 from .sampled_batch import SampledClientBatch, cut
 from .target import Target
 from .views import union_client, unlabelled, whole_client
 
-# From this number of nodes, features are summed over neighbours once, before the product with the weights: several
-# times faster if the models of many clients are scored. Equal up to rounding.
-LARGE = 2**19
+# From this number of nodes of a federation, and of a graph on which whole models are scored, features are summed over
+# neighbours once, before the product with the weights: several times faster for many models. Equal up to rounding.
+LARGE, WHOLE = 2**19, 2**17
 
 
 def own_rows(clients: Sequence[NodeClient], placed: Sequence[torch.Tensor] | None = None) -> Target:
@@ -137,7 +138,7 @@ class Evaluator:
         if data not in self._graphs:
             client = whole_client(self.original) if data == "global" else union_client(self.original)
             at_once = self.client_batches[0].batch.at_once if self.client_batches else None
-            large = client.graph.num_nodes() >= LARGE and len(self.original.clients) > 1
+            large = client.graph.num_nodes() >= WHOLE and len(self.original.clients) > 1
             if large:
                 give_back()
             batch = replace(collate([unlabelled(client)]), at_once=at_once, sums_first=large)
@@ -173,7 +174,10 @@ class Evaluator:
         batch, target = self.beyond(data)
 
         def scored(logits: torch.Tensor) -> Scored:
-            return self._scored(self._sound(logits, batch.sizes), target, with_loss)
+            result = self._scored(self._sound(logits, batch.sizes), target, with_loss)
+            if model == "personal":
+                result.predicted = result.margin = None  # of 1,000 models they do not fit in memory
+            return result
 
         scores = list(map(scored, self._predicted(models, model, batch)))  # a loop would keep the last logits longer
         return scores[0] if model == "global" else beside(scores)
@@ -281,11 +285,11 @@ def logits_of_each(layers: int, params: Params, batch: Batch) -> Iterator[torch.
         for i in range(1, layers):
             weight, bias = params[f"{i}.weight"], params[f"{i}.bias"]
             places = [slice(at * weight.shape[2], (at + 1) * weight.shape[2]) for at in range(len(models))]
-            for start in range(0, len(mixed), ROWS):
-                rows = slice(start, start + ROWS)
-                for at, k in enumerate(models):
-                    below = _first_layer(params, k, batch, rows) if i == 1 else h[at][rows]
-                    mixed[rows, places[at]] = torch.relu(below) @ weight[k]
+            with onednn():
+                for rows in (slice(start, start + ROWS) for start in range(0, len(mixed), ROWS)):
+                    for at, k in enumerate(models):
+                        below = _first_layer(params, k, batch, rows) if i == 1 else h[at][rows]
+                        mixed[rows, places[at]] = torch.relu(below) @ weight[k]
             h = _columns(batch.gcn.times(mixed), places, bias[models.start : models.stop])
         yield from h
 

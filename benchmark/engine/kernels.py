@@ -46,9 +46,10 @@ WORK, ROWS = 2**18, 2**8
 
 @contextmanager
 def onednn() -> Iterator[None]:
-    """Let torch multiply matrices by oneDNN within the block, in float32 where `prefers_onednn`."""
+    """Let torch multiply matrices by oneDNN within the block, in float32, where `prefers_onednn`."""
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
+    if prefers_onednn():  # elsewhere "medium" may mean bfloat16
+        torch.set_float32_matmul_precision("medium")
     try:
         yield
     finally:
