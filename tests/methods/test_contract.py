@@ -74,6 +74,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [  # options that change messages or
     ("fedkd", {"start": 1.0, "end": 1.0, "nodes": "all"}),
     ("fedproto", {"server_weights": "samples"}),
     ("fedomd", {"same_pass": True}),
+    ("fedppn", {"propagation": "sum"}),
     ("fedstruct", {"hops": 2, "powers": "mean", "keep": 0, "width": 4}),
     ("fedtad", {"on": "hidden"}),
     ("fgssl", {"target": "local"}),
@@ -252,6 +253,11 @@ def prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
     return world.classes[k] * (FLOAT * H + INT), FLOAT * C * H
 
 
+def sparse_prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
+    """One block of H // C entries per class present."""
+    return world.classes[k] * (FLOAT * (H // C) + INT), FLOAT * C * (H // C)
+
+
 def fedstruct(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
     """GNN and perceptron. Down one vector per node, up one per node that the client's rows reach."""
     c, nodes = world.params["width"], sum(world.nodes)
@@ -338,7 +344,8 @@ TABLE: dict[str, Formula] = {
     "fedomd-cmd": scalars(gcn(4) + MOMENTS + 1, gcn(4) + MOMENTS),
     "fedomd-ortho": scalars(ORTHO),
     "lg-fedavg": scalars(HEAD),
-    **dict.fromkeys(("fedproto", "fedtgp"), prototypes),
+    **dict.fromkeys(("fedproto", "fedtgp", "fedppn"), prototypes),
+    "tinyproto": sparse_prototypes,
     "fml": scalars(gcn()),
     "fedkd": fedkd,
     **dict.fromkeys(("fedgkc", "fedgkc-kama"), scalars(HEADED + 2, HEADED)),
@@ -377,6 +384,10 @@ def graph_prototypes(world: World, k: int) -> tuple[float | Bounds, float | Boun
     return world.classes[k] * (FLOAT * H + INT), FLOAT * 2 * H
 
 
+def sparse_graph_prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
+    return world.classes[k] * (FLOAT * (H // 2) + INT), FLOAT * 2 * (H // 2)
+
+
 GRAPHS: dict[str, Formula] = {
     **dict.fromkeys(("local", "majority", "count-classifier"), scalars(0)),
     **dict.fromkeys(
@@ -389,6 +400,7 @@ GRAPHS: dict[str, Formula] = {
     **dict.fromkeys(("scaffold", "feddc"), scalars(2 * CLASSIFIER)),
     "lg-fedavg": scalars(GRAPH_HEAD),
     **dict.fromkeys(("fedproto", "fedtgp"), graph_prototypes),
+    "tinyproto": sparse_graph_prototypes,
     "apple": cores(CLASSIFIER),
     "fedstar": scalars(CODE * H + H + 2 * (H * H + H)),
     "fedvn": fedvn,
