@@ -94,7 +94,7 @@ class PrototypeExchange(CommonWidth):
 
 
 def weighted_mean(server: Server, sent: torch.Tensor, classes: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Return the mean of the prototypes of each class (C, h); the last one of a class that nobody sent.
+    """Return the mean of the prototypes of each class (C, h); the last one of a class that no client sent.
 
     sent: (n, h) prototypes; classes, weight: (n,).
     """
