@@ -17,7 +17,7 @@ from .blocks import in_parts
 from .device import on_host, placed
 from .payload import ABSENT, Own, detached, walk
 from .rng import Streams, stream
-from .segment_ops import dropout, segment_add, segment_product
+from .segment_ops import dropout, segment_add, segment_affine, segment_product
 
 Params = dict[str, torch.Tensor]
 
@@ -184,7 +184,10 @@ def product(h: torch.Tensor | Features, weight: torch.Tensor, batch: LabelledRow
 
 def affine(params: Params, name: str, h: torch.Tensor | Features, batch: LabelledRows) -> torch.Tensor:
     """The linear layer `name` of each client on its rows: (N, in) -> (N, out)."""
-    return segment_add(product(h, params[f"{name}.weight"], batch), params[f"{name}.bias"], batch.sizes)
+    weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
+    if isinstance(h, Features):
+        return segment_add(h @ weight, bias, batch.sizes)
+    return segment_affine(h, weight, bias, batch.sizes)
 
 
 @dataclass(frozen=True)

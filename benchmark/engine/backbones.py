@@ -167,14 +167,16 @@ class GIN(Backbone):
 
     def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
         # The inner linear map commutes with the sum. It comes first, so that sparse features stay sparse.
-        z = product(h, params[f"{i}.inner.weight"], batch)
+        z, bias = product(h, params[f"{i}.inner.weight"], batch), params[f"{i}.inner.bias"]
+        if isinstance(batch, Batch) and not (self.train_eps or self.eps):
+            return self.outer(params, i, propagate(batch.sum, z, bias, batch.sizes, own=True), batch)
         scaled = z * (1 + params[f"{i}.eps"])[batch.owner] if self.train_eps else z * (1 + self.eps)
-        z = segment_add(batch.computed(scaled) + batch.sum @ z, params[f"{i}.inner.bias"], batch.above.sizes)
+        z = segment_add(batch.computed(scaled) + batch.sum @ z, bias, batch.above.sizes)
         return self.outer(params, i, z, batch)
 
     def outer(self, params: Params, i: int, z: torch.Tensor, batch: Batch) -> torch.Tensor:
         """The rest of layer i after its inner linear map: (N, h) -> (N, out)."""
-        z = affine(params, f"{i}.outer", torch.relu(_normalised(params, f"{i}.inner", z, batch.above)), batch.above)
+        z = affine(params, f"{i}.outer", torch.relu_(_normalised(params, f"{i}.inner", z, batch.above)), batch.above)
         return _normalised(params, f"{i}.outer", z, batch.above)
 
 

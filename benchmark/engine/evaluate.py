@@ -204,10 +204,13 @@ class Evaluator:
 
     def _score_local(self, models: Models, model: str, with_loss: bool) -> Scored:
         params = [models.expanded(len(c)) for c in self.client_batches] if model == "global" else models.personal or []
-        predicted = [self.method.predict_own(p, c) for p, c in zip(params, self.client_batches, strict=True)]
+        predicted = [self._predict_own(p, c) for p, c in zip(params, self.client_batches, strict=True)]
         sizes = [[self._sizes[client] for client in clients.network.clients] for clients in self.client_batches]
         logits = [self._sound(rows, nodes) for rows, nodes in zip(predicted, sizes, strict=True)]
         return self._scored(torch.cat(logits) if len(logits) > 1 else logits[0], self._local, with_loss)
+
+    def _predict_own(self, params: Params, clients: ClientBatch) -> torch.Tensor:
+        return self.method.predict_own(params, clients)
 
     @cached_property
     def _sizes(self) -> list[int]:

@@ -58,14 +58,14 @@ class GpuKernels(Kernels):
     def csr_product(self, matrix: Any, dense: torch.Tensor, *, ones: bool = False) -> torch.Tensor:
         return sum_layers(matrix, dense, ones=ones)
 
-    def csr_product_onto(self, total: torch.Tensor, matrix: Any, dense: torch.Tensor) -> torch.Tensor:
-        return total.add_(self.csr_product(matrix, dense))
-
-    def products(self, rows: torch.Tensor, weight: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+    def products(
+        self, rows: torch.Tensor, weight: torch.Tensor, sizes: Sequence[int], bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
         padded = padding_of(tuple(sizes), rows.device)
         products = [group.padded(rows) @ weight.index_select(0, group.clients) for group in padded.groups]
         flat = [product.flatten(0, 1) for product in products]
-        return _joined(flat, padded.place, rows.new_empty(0, weight.shape[2]))
+        joined = _joined(flat, padded.place, rows.new_empty(0, weight.shape[2]))
+        return joined if bias is None else joined.add_(bias.index_select(0, clients_of(tuple(sizes), rows.device)[0]))
 
     def weight_gradients(self, rows: torch.Tensor, grad: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         padded, none = padding_of(tuple(sizes), rows.device), rows.new_zeros(1, rows.shape[1], grad.shape[1])

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache, lru_cache
+from itertools import groupby, repeat
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import dgl.ops
@@ -36,6 +39,67 @@ def sum_bags(matrix: Bags, dense: torch.Tensor, *, ones: bool = False) -> torch.
     return sums
 
 
+# From this number of multiplications on, and of rows, oneDNN's call is faster than MKL's where `prefers_onednn`.
+WORK, ROWS = 2**18, 2**8
+
+
+@cache
+def prefers_onednn() -> bool:
+    """Whether torch multiplies faster by oneDNN than by MKL: an AMD processor with AVX-512, where MKL uses only AVX2.
+
+    Not with AMX, because oneDNN may round to bfloat16 there.
+    """
+    amd = (cpu := Path("/proc/cpuinfo")).exists() and "AuthenticAMD" in cpu.read_text()
+    wide = torch._C._has_mkldnn and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    return amd and wide and not torch.cpu._is_amx_tile_supported()
+
+
+@contextmanager
+def onednn() -> Iterator[None]:
+    """Let torch multiply matrices by oneDNN within the block, in float32 where `prefers_onednn`."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+class Run(NamedTuple):
+    """Consecutive clients with the same small number of rows, or one client.
+
+    clients: how many. size: rows of each. head: how many of these oneDNN multiplies; MKL multiplies the others.
+    """
+
+    clients: int
+    size: int
+    head: int
+
+
+@lru_cache(maxsize=64)
+def runs(sizes: tuple[int, ...], width: int) -> tuple[list[Run], list[int], list[int]]:
+    """The runs of clients with these numbers of rows; rows and clients of each run. width: (in) x (out).
+
+    oneDNN compiles code for each number of rows, so `head` has few different values.
+    """
+    found = []
+    for n, same in groupby(sizes):
+        clients, head = len(list(same)), 0
+        if n >= ROWS and n * width >= WORK and prefers_onednn():
+            unit = max(ROWS // 2, 1 << (n.bit_length() - 4))
+            head = n // unit * unit
+        found += [Run(clients, n, 0)] if n < 2 * ROWS and not head else [Run(1, n, head)] * clients
+    return found, [run.clients * run.size for run in found], [run.clients for run in found]
+
+
+def by_run(stack: torch.Tensor, counts: list[int]) -> Sequence[torch.Tensor]:
+    """(K, ...) cut into the clients of each run; of one client without the first axis. counts: clients of each run."""
+    if len(counts) == len(stack):
+        return stack.unbind()
+    pieces = stack.split_with_sizes(counts)
+    return [piece if count > 1 else piece[0] for piece, count in zip(pieces, counts, strict=True)]
+
+
 class Kernels:
     """The kernels of the CPU: MKL's sparse products, a loop of dense ones per client, DGL per edge."""
 
@@ -55,23 +119,44 @@ class Kernels:
         # `matrix @ dense` would also fill and copy a zero matrix (n, c).
         return torch.empty(matrix.shape[0], dense.shape[1]).addmm_(matrix, dense, beta=0)
 
-    def csr_product_onto(self, total: torch.Tensor, matrix: Any, dense: torch.Tensor) -> torch.Tensor:
-        """Add (n, m) @ (m, c) to total (n, c) in place, no gradient."""
-        return total.addmm_(matrix, dense)
+    def products(
+        self, rows: torch.Tensor, weight: torch.Tensor, sizes: Sequence[int], bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """(N, in) x (K, in, out) -> (N, out): client k's rows times client k's matrix, no gradient.
 
-    def products(self, rows: torch.Tensor, weight: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-        """(N, in) x (K, in, out) -> (N, out): client k's rows times client k's matrix, no gradient."""
+        bias: (K, out), added to client k's rows while they are in the cache.
+        """
         out = rows.new_empty(rows.shape[0], weight.shape[2])
-        for x, w, o in zip(rows.split_with_sizes(sizes), weight, out.split_with_sizes(sizes), strict=True):
-            torch.mm(x, w, out=o)
+        found, spans, counts = runs(tuple(sizes), weight.shape[1:].numel())
+        pieces = found, rows.split_with_sizes(spans), by_run(weight, counts), out.split_with_sizes(spans)
+        shifts = repeat(None) if bias is None else bias.split_with_sizes(counts)
+        for ((clients, n, head), x, w, o), b in zip(zip(*pieces, strict=True), shifts, strict=bias is not None):
+            if clients > 1:
+                torch.bmm(x.view(clients, n, x.shape[1]), w, out=o.view(clients, n, o.shape[1]))
+            elif head:
+                with onednn():
+                    torch.mm(x[:head], w, out=o[:head])
+                torch.mm(x[head:], w, out=o[head:])
+            else:
+                torch.mm(x, w, out=o)
+            if b is not None:
+                o.view(clients, n, o.shape[1]).add_(b.unsqueeze(1))
         return out
 
     def weight_gradients(self, rows: torch.Tensor, grad: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         """(N, in), (N, out) -> (K, in, out): client k's rows transposed times client k's gradient, no gradient."""
         gradients = rows.new_empty(len(sizes), rows.shape[1], grad.shape[1])
-        transposed = rows.T.split_with_sizes(sizes, 1)
-        for x, g, out in zip(transposed, grad.split_with_sizes(sizes), gradients, strict=True):
-            torch.mm(x, g, out=out)
+        found, spans, counts = runs(tuple(sizes), gradients.shape[1:].numel())
+        pieces = rows.split_with_sizes(spans), grad.split_with_sizes(spans), by_run(gradients, counts)
+        for (clients, n, head), x, g, out in zip(found, *pieces, strict=True):
+            if clients > 1:
+                torch.bmm(x.view(clients, n, x.shape[1]).mT, g.view(clients, n, g.shape[1]), out=out)
+            elif head:
+                with onednn():
+                    torch.mm(x[:head].T, g[:head], out=out)
+                out.addmm_(x[head:].T, g[head:])
+            else:
+                torch.mm(x.T, g, out=out)
         return gradients
 
     def put(self, target: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

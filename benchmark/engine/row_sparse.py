@@ -7,7 +7,7 @@ these rows is stored; only the rows that a client's data touch are stored per cl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -38,7 +38,7 @@ class Touched:
         self.entry: np.ndarray = (np.cumsum(touched) - 1)[entry].astype(np.int32)  # the pair of each stored entry of x
         self.pairs = torch.from_numpy(pairs)
         self.client, self.column = self.pairs // self.width, self.pairs % self.width
-        self._ordered: tuple[torch.Tensor, Any] | None = None  # the last weights and result of `in_order`
+        self._made: dict[str, tuple[torch.Tensor, Any]] = {}  # the last weights and results of `in_order`, `shares`
         self._zero: torch.Tensor | None = None  # the last result of `untouched`
 
     @property
@@ -67,14 +67,20 @@ class Touched:
         ends = torch.arange(0, self.clients * self.width + 1, self.clients)
         return ends.int(), place.view(self.clients, self.width).T.flatten().int()
 
+    def _cached(self, name: str, weights: torch.Tensor, make: Callable[[torch.Tensor], Any]) -> Any:
+        """make(weights), cached because the weights are the same in most rounds."""
+        if name not in self._made or not torch.equal(self._made[name][0], weights):
+            self._made[name] = weights.clone(), make(weights)
+        return self._made[name][1]
+
     def in_order(self, weights: torch.Tensor) -> Any:
-        """CSR (d, R + d) with each client's weight at the place of its copy of a row. Cached, because weights are the
-        same in most rounds."""
-        if self._ordered is None or not torch.equal(self._ordered[0], weights):
-            ends, place = self._by_client
-            shape = (self.width, len(self.pairs) + self.width)
-            self._ordered = weights.clone(), active_kernels().csr(ends, place, weights.repeat(self.width), shape)
-        return self._ordered[1]
+        """CSR (d, R + d) with each client's weight at the place of its copy of a row; cached."""
+        return self._cached("in order", weights, self._in_order)
+
+    def _in_order(self, weights: torch.Tensor) -> Any:
+        ends, place = self._by_client
+        shape = (self.width, len(self.pairs) + self.width)
+        return active_kernels().csr(ends, place, weights.repeat(self.width), shape)
 
     def untouched(self, rows: torch.Tensor) -> torch.Tensor:
         """(d, h) zeros, read-only: the gradient of the shared rows. rows: (R, h), the gradient of the others."""
@@ -83,7 +89,12 @@ class Touched:
         return self._zero
 
     def shares(self, weights: torch.Tensor) -> tuple[Any, torch.Tensor]:
-        """CSR (d, R) with the weight of each pair's client; (d,) sum of weights of the clients that do not touch it."""
+        """CSR (d, R) with the weight of each pair's client; (d,) sum of weights of the clients that do not touch it;
+        cached."""
+        made: tuple[Any, torch.Tensor] = self._cached("shares", weights, self._shares)
+        return made
+
+    def _shares(self, weights: torch.Tensor) -> tuple[Any, torch.Tensor]:
         ends, order, client, everyone = self._by_column
         matrix = active_kernels().csr(ends, order, weights[client], (self.width, len(self.pairs)))
         touching = torch.bincount(self.column, weights.double()[self.client], minlength=self.width)
@@ -123,7 +134,7 @@ class ByRows(Parts):
         if len(weights) <= lazy.FEW:
             return csr_product(self.touched.in_order(weights), self.stack)
         matrix, others = self.touched.shares(weights)
-        return active_kernels().csr_product_onto(others.unsqueeze(1) * self.shared, matrix, self.rows)
+        return csr_product(matrix, self.rows).add_(others.unsqueeze(1) * self.shared)
 
     def plus(self, other: Parts) -> ByRows | None:
         if not isinstance(other, ByRows) or other.touched is not self.touched:

@@ -20,7 +20,7 @@ import torch
 from torch.autograd import Function
 
 from .device import here, on_host, section
-from .kernels import active_kernels
+from .kernels import ROWS, active_kernels
 from .rng import Streams, rate
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
@@ -136,29 +136,46 @@ def is_shared(weight: torch.Tensor) -> bool:
 
 class _SegmentProduct(Function):
     @staticmethod
-    def forward(ctx: Any, rows: torch.Tensor, weight: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+    def forward(
+        ctx: Any, rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, sizes: Sequence[int]
+    ) -> torch.Tensor:
         ctx.save_for_backward(rows, weight)
         ctx.sizes = sizes
         with section("dense"):
-            return active_kernels().products(rows, weight, sizes)
+            return active_kernels().products(rows, weight, sizes, bias)
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None]:
+    def backward(
+        ctx: Any, grad: torch.Tensor
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, None]:
         rows, weight = ctx.saved_tensors
-        need_rows, need_weight, _ = ctx.needs_input_grad
+        need_rows, need_weight, need_bias, _ = ctx.needs_input_grad
         grad = grad.contiguous()
         with section("dense"):
             d_rows = active_kernels().products(grad, weight.mT, ctx.sizes) if need_rows else None
             d_weight = active_kernels().weight_gradients(rows, grad, ctx.sizes) if need_weight else None
-        return d_rows, d_weight, None
+            d_bias = csr_product(_membership(ctx.sizes), grad) if need_bias else None
+        return d_rows, d_weight, d_bias, None
 
 
 def segment_product(rows: torch.Tensor, weight: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
     """(N, in) x (K, in, out) -> (N, out): client k's rows times client k's matrix."""
     if is_shared(weight) and not weight.requires_grad:
         with section("dense"):
-            return rows @ weight[0]
-    return _apply(_SegmentProduct, rows, weight, sizes)
+            if rows.requires_grad:
+                return rows @ weight[0]
+            return active_kernels().products(rows, weight[:1], (len(rows),))
+    return _apply(_SegmentProduct, rows, weight, None, sizes)
+
+
+def segment_affine(
+    rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, sizes: tuple[int, ...]
+) -> torch.Tensor:
+    """`segment_add(segment_product(rows, weight, sizes), bias, sizes)`, as one autograd node if clients have many rows:
+    one addition per client is faster there than one for all rows."""
+    if len(rows) < ROWS * len(sizes) or is_shared(weight) or is_shared(bias):
+        return segment_add(segment_product(rows, weight, sizes), bias, sizes)
+    return _apply(_SegmentProduct, rows, weight, bias, sizes)
 
 
 class _SegmentAdd(Function):
@@ -199,26 +216,30 @@ def _members(sizes: Sequence[int], device: torch.device, by: Hashable) -> Any:
 class _Propagate(Function):
     @staticmethod
     def forward(
-        ctx: Any, rows: torch.Tensor, bias: torch.Tensor, matrix: SparseMatrix, sizes: Sequence[int]
+        ctx: Any, rows: torch.Tensor, bias: torch.Tensor, matrix: SparseMatrix, sizes: Sequence[int], own: bool
     ) -> torch.Tensor:
-        ctx.matrix, ctx.sizes = matrix, sizes
+        ctx.matrix, ctx.sizes, ctx.own = matrix, sizes, own
         out = matrix.times(rows)
         with section("dense"):
-            return out.add_(bias.index_select(0, owners(sizes)))
+            return (out.add_(rows) if own else out).add_(bias.index_select(0, owners(sizes)))
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None, None]:
-        need_rows, need_bias, _, _ = ctx.needs_input_grad
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None, None, None]:
+        need_rows, need_bias, _, _, _ = ctx.needs_input_grad
         with section("dense"):
             d_bias = csr_product(_membership(ctx.sizes), grad) if need_bias else None
-        return ctx.matrix.times_transposed(grad) if need_rows else None, d_bias, None, None
+        d_rows = ctx.matrix.times_transposed(grad) if need_rows else None
+        return d_rows.add_(grad) if ctx.own and d_rows is not None else d_rows, d_bias, None, None, None
 
 
-def propagate(matrix: SparseMatrix, rows: torch.Tensor, bias: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
-    """`segment_add(matrix @ rows, bias, sizes)` as one autograd node."""
+def propagate(
+    matrix: SparseMatrix, rows: torch.Tensor, bias: torch.Tensor, sizes: tuple[int, ...], *, own: bool = False
+) -> torch.Tensor:
+    """`segment_add(matrix @ rows, bias, sizes)` as one autograd node. own: of matrix @ rows + rows."""
     if is_shared(bias) and not bias.requires_grad:
-        return (matrix @ rows).add_(bias[0])
-    return _apply(_Propagate, rows, bias, matrix, sizes)
+        summed = matrix @ rows
+        return (summed.add_(rows) if own else summed).add_(bias[0])
+    return _apply(_Propagate, rows, bias, matrix, sizes, own)
 
 
 def segment_add(rows: torch.Tensor, bias: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
@@ -238,18 +259,32 @@ def segment_sum(values: torch.Tensor, owner: torch.Tensor, clients: int) -> torc
     return values.new_zeros((clients, *values.shape[1:])).index_add_(0, owner, values)
 
 
+class _Masked(Function):
+    """rows * scale where `keep`, else 0. The backward pass stores the mask in bytes: a quarter of the memory."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: torch.Tensor, keep: torch.Tensor, scale: float) -> torch.Tensor:
+        ctx.keep, ctx.scale = keep, scale
+        return _masked(rows, keep, scale)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return _masked(grad, ctx.keep, ctx.scale), None, None
+
+
+def _masked(rows: torch.Tensor, keep: torch.Tensor, scale: float) -> torch.Tensor:
+    # Bytes convert faster than bools.
+    return keep.view(torch.uint8).to(rows.dtype).mul_(scale).mul_(rows)
+
+
 def dropout(
     rows: torch.Tensor, p: float, streams: Streams, sizes: Sequence[int], *, relu: bool = False
 ) -> torch.Tensor:
-    """Inverted dropout of rows (N, c), drawn from each client's stream; with `relu`, of max(rows, 0).
-
-    One mask does both in a single pass, which is faster.
-    """
+    """Inverted dropout of rows (N, c), drawn from each client's stream; with `relu`, of max(rows, 0)."""
     if p == 0:
         return torch.relu(rows) if relu else rows
     with section("dropout"):
         keep = streams.keep("dropout", [n * rows.shape[1] for n in sizes], p).view(rows.shape)
         if relu:
             keep &= active_kernels().positive(rows)
-        # Bytes convert faster than bools.
-        return rows * keep.view(torch.uint8).to(rows.dtype).mul_(1 / (1 - rate(p)))
+        return _apply(_Masked, rows, keep, 1 / (1 - rate(p)))

@@ -23,11 +23,12 @@ from .rng import Streams, stream
 from .transforms import DroppedClients, HomeLayers, Privacy, Stragglers
 from .views import with_edges_between
 
-# Bounds on parameters, gradients and optimiser state of a client batch, which should fit in the cache (see `profile`).
-# They are constants because rounding depends on the client batches and must be the same on every machine. `FEW_BYTES`,
-# for up to `lazy.FEW` clients, counts whole parameters; `BATCH_BYTES` counts stored rows (`row_sparse`).
+# Bounds on parameters, gradients and optimiser state of a client batch: more bytes use the cache less, fewer take more
+# calls (see `profile`). They are constants because rounding depends on the client batches and must be the same on every
+# machine. `FEW_BYTES`, for up to `lazy.FEW` clients, counts whole parameters; `BATCH_BYTES` counts stored rows
+# (`row_sparse`).
 FEW_BYTES = 32 * 2**20
-BATCH_BYTES = 64 * 2**20
+BATCH_BYTES = 128 * 2**20
 BATCH_ROWS = 2**18  # most nodes of a client batch, on average: a step keeps values of each node in memory
 
 
@@ -89,8 +90,9 @@ class Simulation:
             seal.close(self._message, "a download")
             shared = self._shared(step) if acting else None
             uploads: list[Tree] = []
+            takes_part = set(acting)
             for clients in self.client_batches:
-                positions = [p for p, client in enumerate(clients.ids) if client in acting]
+                positions = [p for p, client in enumerate(clients.ids) if client in takes_part]
                 if not positions:
                     continue
                 active = clients if len(positions) == len(clients) else clients.select(positions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,10 +16,10 @@ from ..batch import Features, LabelledRows
 from ..client_batch import ClientBatch
 from ..device import section
 from ..evaluate import MEASURES, Evaluator, Models, Scored, Task, add_task
-from ..method import at_home, crossing
+from ..method import Method, at_home, crossing
 from ..rng import Streams
 from ..sampled_batch import MinibatchClientBatch, Shown
-from ..segment_ops import segment_sum
+from ..segment_ops import is_shared, segment_affine, segment_sum
 from ..target import Target
 from ..views import HIDDEN
 from .graphsets import GraphRows, LabelledStack
@@ -32,9 +33,9 @@ class LabelledClientBatch(MinibatchClientBatch):
         trained = self.stacked.masks["train"].numpy()
         self._trained = [graphs[trained[graphs]] for graphs in self.stacked.held]
         self._full: Shown | None = None  # the minibatch if an epoch has one step
-        self.batch, self.data = self._batches(self.stacked.held)
+        self.batch, self.data = self.shown(self.stacked.held)
 
-    def _batches(self, picks: Sequence[np.ndarray]) -> Shown:
+    def shown(self, picks: Sequence[np.ndarray]) -> Shown:
         """`batch` and `data` of some of the graphs. picks: per client, the numbers of its graphs in the stack."""
         rows = self.stacked.rows(picks)
         if not self.network.heterogeneous:
@@ -55,8 +56,8 @@ class LabelledClientBatch(MinibatchClientBatch):
 
     def _minibatch(self, picks: Sequence[np.ndarray]) -> Shown:
         if sum(map(len, picks)) < sum(map(len, self._trained)):
-            return self._batches(picks)
-        self._full = self._full or self._batches(picks)
+            return self.shown(picks)
+        self._full = self._full or self.shown(picks)
         return self._full
 
 
@@ -65,16 +66,59 @@ def sets_of(clients: list[GraphClient]) -> Target:
     return Target.of([c.label for c in clients], [c.masks for c in clients], [len(c.graphs) for c in clients])
 
 
+def _scored(client: Any) -> torch.Tensor:
+    """Bool, per graph of a client: whether it is in the validation or test part."""
+    scored: torch.Tensor = client.masks["val"] | client.masks["test"]
+    return scored
+
+
+def _held_out(client: GraphClient) -> GraphClient:
+    """The client without graphs that are not scored."""
+    at = _scored(client)
+    masks = {part: mask[at] for part, mask in client.masks.items()}
+    graphs = [client.graphs[i] for i in at.nonzero().flatten().tolist()]
+    return replace(client, graphs=graphs, label=client.label[at], global_id=client.global_id[at], masks=masks)
+
+
 class GraphEvaluator(Evaluator):
     """Scores graphs as `Evaluator` scores nodes."""
 
     @cached_property
+    def _one_by_one(self) -> bool:
+        """Whether predictions for a graph do not depend on the other graphs of a batch, so that only validation and
+        test graphs are computed for local scores."""
+        method, backbones = type(self.method), self.client_batches[0].network.backbones
+        plain = all(type(model) is GraphModel and model.encoder.whole_only() is None for model in backbones)
+        return plain and method.predict is Method.predict and method.predict_own is Method.predict_own
+
+    @cached_property
+    def _clients(self) -> list[GraphClient]:
+        """The clients with the graphs that local scores compute."""
+        clients = [client for client in self.original.clients if isinstance(client, GraphClient)]
+        return [_held_out(client) for client in clients] if self._one_by_one else clients
+
+    @cached_property
     def _local(self) -> Target:
-        return sets_of([client for client in self.original.clients if isinstance(client, GraphClient)])
+        return sets_of(self._clients)
 
     @cached_property
     def _sizes(self) -> list[int]:
-        return [len(client.graphs) for client in self.original.clients if isinstance(client, GraphClient)]
+        return [len(client.graphs) for client in self._clients]
+
+    def _predict_own(self, params: Params, clients: ClientBatch) -> torch.Tensor:
+        if not self._one_by_one:
+            return super()._predict_own(params, clients)
+        if clients.ids not in self._data:
+            assert isinstance(clients, LabelledClientBatch)
+            of_clients = [_scored(self.original.clients[k]).numpy() for k in clients.ids]
+            picks = [held[scored] for held, scored in zip(clients.stacked.held, of_clients, strict=True)]
+            self._data[clients.ids] = clients.shown(picks)[1]
+        return self.method.predict(params, clients.network, self._data[clients.ids])
+
+    @cached_property
+    def _data(self) -> dict[tuple[int, ...], tuple[Any, ...]]:
+        """`data` of each client batch with the graphs of `_clients` only."""
+        return {}
 
     def score(self, models: Models, model: str, data: str, *, with_loss: bool = False) -> Scored | None:
         """As for nodes. If each client has its own set and classes, None on the whole and the union."""
@@ -118,6 +162,26 @@ class GraphEvaluator(Evaluator):
         return f"{MEASURES[measure]} of graphs, {model} model, {where[data]}"
 
 
+class Mapped(Features):
+    """X W + b of features X (N, d), with W (K, d, h) and b (K, h) of each client. Times V (K, h, c) it is computed as
+    X (W V) + b V, which is less work."""
+
+    def __init__(self, x: Features, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        self.x, self.sizes, self.weight, self.bias = x, x.sizes, weight, bias
+
+    @cached_property
+    def value(self) -> torch.Tensor:  # type: ignore[override]
+        return segment_affine(self.x.dense(), self.weight, self.bias, self.sizes)
+
+    def __matmul__(self, weight: torch.Tensor) -> torch.Tensor:
+        rows = torch.cat([self.weight, self.bias.unsqueeze(1)], 1)
+        clients = len(rows)
+        if is_shared(self.weight) and is_shared(weight):
+            rows, weight = rows[:1], weight[:1]
+        mapped = (rows @ weight).expand(clients, -1, -1)
+        return segment_affine(self.x.dense(), mapped[:, :-1], mapped[:, -1], self.sizes)
+
+
 class GraphModel(Backbone):
     """A classifier of graphs, with the layers of the released models of GCFL and FedStar.
 
@@ -146,7 +210,7 @@ class GraphModel(Backbone):
 
     def forward(self, params: Params, batch: GraphRows, streams: Streams | None = None) -> Forward:  # type: ignore[override]
         """Logits (B, C) of graphs; `pre` holds z alone, (B, h)."""
-        h = affine(params, "input", self.entered(batch, streams), batch.nodes)
+        h = Mapped(self.entered(batch, streams), params["input.weight"], params["input.bias"])
         out = self.encoder.forward(params, batch.nodes.seen(h), streams).logits
         return self.classified(params, batch, self.active(out, batch.nodes.sizes, streams), streams)
 

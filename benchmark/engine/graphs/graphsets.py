@@ -207,16 +207,16 @@ FOREIGN = -1e30  # the logit of a class that a client does not have: below all o
 class NodesOfGraphs(Batch):
     """The nodes of B graphs as the input of backbones, with matrices from the stack, without labels and masks."""
 
-    def __init__(self, of: GraphBatch, x: torch.Tensor) -> None:
+    def __init__(self, of: GraphBatch, x: Features) -> None:
         """x: (N, c) values of the nodes."""
-        unlabelled = torch.full((len(x),), -1)
-        values = {"of": of, "x": Features(x, of.sizes), "sizes": of.sizes, "label": unlabelled, "masks": {}}
+        unlabelled = torch.full((sum(of.sizes),), -1)
+        values = {"of": of, "x": x, "sizes": of.sizes, "label": unlabelled, "masks": {}}
         for name, value in {**values, "global_id": unlabelled, "propagation": None}.items():
             object.__setattr__(self, name, value)  # as a frozen dataclass does
 
     of: GraphBatch
 
-    def seen(self, x: torch.Tensor) -> NodesOfGraphs:
+    def seen(self, x: Features) -> NodesOfGraphs:
         """The same nodes with other values (N, c)."""
         return NodesOfGraphs(self.of, x)
 
@@ -264,7 +264,7 @@ class GraphRows(LabelledRows):
     @cached_property
     def nodes(self) -> NodesOfGraphs:
         """The nodes of all graphs, with their features."""
-        return NodesOfGraphs(self.of, self.of.x)
+        return NodesOfGraphs(self.of, Features(self.of.x, self.of.sizes))
 
     @cached_property
     def lengths(self) -> torch.Tensor:

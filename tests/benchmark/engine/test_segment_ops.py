@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings, strategies as st
 
-from fglbench.benchmark.engine import segment_ops
+from fglbench.benchmark.engine import kernels, segment_ops
 from fglbench.benchmark.engine.batch import collate
 from fglbench.benchmark.engine.gpu_kernels import GPU
 from fglbench.benchmark.engine.kernels import CPU, Kernels, using
@@ -22,7 +22,9 @@ from fglbench.benchmark.engine.rng import Streams
 from fglbench.datasets.federation import Federation, NodeClient
 
 Make = Callable[..., Federation]
+Patch = pytest.MonkeyPatch
 SIZES = (3, 1, 4)
+PREFERS_ONEDNN = kernels.prefers_onednn()
 
 
 def test_segment_operations_have_the_right_values_and_gradients() -> None:
@@ -38,6 +40,28 @@ def test_segment_operations_have_the_right_values_and_gradients() -> None:
     torch.testing.assert_close(segment_ops.segment_dot(heads, vector, SIZES), dots)
     assert torch.autograd.gradcheck(lambda r, w: segment_ops.segment_product(r, w, SIZES), (rows, weight))
     assert torch.autograd.gradcheck(lambda h, v: segment_ops.segment_dot(h, v, SIZES), (heads, vector))
+
+
+@pytest.mark.parametrize(("by", "onednn"), [(CPU, False), (CPU, True), (GPU, False)])
+def test_products_of_clients_with_many_rows_and_with_equally_many(
+    monkeypatch: Patch, by: Kernels, onednn: bool
+) -> None:
+    """By oneDNN for most rows of a client where it is faster, by one call for equal clients; with a bias."""
+    monkeypatch.setattr(kernels, "prefers_onednn", lambda: onednn and PREFERS_ONEDNN)
+    kernels.runs.cache_clear()
+    torch.manual_seed(0)
+    sizes = (700, 700, 300, 5, 5, 5, 0, 0, 1, 1300)
+    rows, pull = torch.randn(sum(sizes), 60, requires_grad=True), torch.randn(sum(sizes), 50)
+    weight = torch.randn(len(sizes), 60, 50, requires_grad=True)
+    bias = torch.randn(len(sizes), 50, requires_grad=True)
+    with using(by):
+        out = segment_ops.segment_affine(rows, weight, bias, sizes)
+    expected = torch.cat([x @ w + b for x, w, b in zip(rows.split(sizes), weight, bias, strict=True)])
+    torch.testing.assert_close(out, expected)
+    for value in (rows, weight, bias):
+        actual, wanted = (torch.autograd.grad(y, value, pull, retain_graph=True)[0] for y in (out, expected))
+        torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-4)
+    kernels.runs.cache_clear()
 
 
 def test_segment_add() -> None:
@@ -173,8 +197,8 @@ def assert_equal_kernels(compute: Callable[[Kernels], torch.Tensor], *inputs: to
     """Both kernels give the same values and gradients of the inputs."""
     torch.manual_seed(1)
     values, grads, pull = [], [], None
-    for kernels in (CPU, GPU):
-        value = compute(kernels)
+    for by in (CPU, GPU):
+        value = compute(by)
         pull = torch.randn_like(value) if pull is None else pull
         values.append(value.detach())
         if inputs:
@@ -238,7 +262,7 @@ def test_segment_kernels(sizes: tuple[int, ...]) -> None:
 @CHECKED
 @given(seed=st.integers(0, 2**32 - 1), ones=st.booleans(), width=st.integers(1, 5))
 def test_sparse_products(seed: int, ones: bool, width: int) -> None:
-    """Rows and columns without an entry, and no entry at all; the transpose; and onto a sum."""
+    """Rows and columns without an entry, and no entry at all; the transpose."""
     rng = np.random.default_rng(seed)
     shape = tuple(int(size) for size in rng.integers(1, 9, 2))
     plain = ((rng.random(shape) < rng.random()) * (1.0 if ones else rng.random(shape))).astype(np.float32)
@@ -247,8 +271,7 @@ def test_sparse_products(seed: int, ones: bool, width: int) -> None:
     def product(by: Kernels) -> torch.Tensor:
         with using(by):
             matrix = segment_ops.SparseMatrix(sp.csr_matrix(plain))
-            onto = by.csr_product_onto(torch.ones(shape[0], width), matrix.forward_csr, dense)
-            return torch.cat([matrix.times(dense), matrix.times_transposed(back), onto])
+            return torch.cat([matrix.times(dense), matrix.times_transposed(back)])
 
     assert_equal_kernels(product)
     torch.testing.assert_close(product(GPU)[: shape[0]], torch.from_numpy(plain) @ dense)
