@@ -4,8 +4,8 @@ DGL has builds for Python 3.10 and 3.11 in version 1.1.3 and for Python 3.12 in 
 Version 2.1.0 contains `graphbolt`, a package for sampling on disk. Its C++ library exists for torch up to 2.2 only, and
 `import dgl` fails without it, because `dgl.distributed` loads it. fglbench uses neither, so `keep_graphbolt_out`
 replaces graphbolt by an empty module before DGL is imported, unless the library fits the installed torch. This module
-uses the standard library only and runs on any Python. It also has what a worker process needs to import the main script
-of a program that calls the benchmark.
+imports the standard library only and runs on any Python. It also has what a worker process needs to import the main
+script of a program that calls the benchmark, and the choice of the library that multiplies matrices.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -80,3 +81,16 @@ def importable_main() -> None:
     main = sys.modules["__main__"]
     if not Path(getattr(main, "__file__", None) or __file__).exists():
         del main.__file__
+
+
+@cache
+def prefers_onednn() -> bool:
+    """Whether torch multiplies faster by oneDNN than by MKL: an AMD processor with AVX-512, where MKL uses only AVX2.
+
+    Not with AMX, because oneDNN may round to bfloat16 there.
+    """
+    import torch
+
+    amd = (cpu := Path("/proc/cpuinfo")).exists() and "AuthenticAMD" in cpu.read_text()
+    wide = torch._C._has_mkldnn and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    return amd and wide and not torch.cpu._is_amx_tile_supported()

@@ -16,7 +16,8 @@ from .text import ABSENT, Cell, Column, Line, Span, Table, count, finite, md, pl
 
 MACHINE = {  # fields of an environment; packages are shown after the first
     "python": "Python {}", "system": "{}", "cpu": "{}", "instructions": "{}", "cores": "{} cores",
-    "memory_gib": "{} GiB", "threads": "threads a worker: {}", "preloaded": "preloaded: {}",
+    "memory_gib": "{} GiB", "threads": "threads a worker: {}", "products": "products by {}",
+    "preloaded": "preloaded: {}",
 }  # fmt: skip
 KINDS = {"node": "node classification", "graph": "graph clustering"}  # others keep their name
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import groupby, repeat
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import dgl.ops
 import torch
 from torch.autograd import Function
+
+from ...foundations import prefers_onednn
 
 BAGGED = range(32, 128)  # numbers of columns for which weighted sums of bags are faster than MKL; see docs/speed.md
 
@@ -41,17 +42,6 @@ def sum_bags(matrix: Bags, dense: torch.Tensor, *, ones: bool = False) -> torch.
 
 # From this number of multiplications on, and of rows, oneDNN's call is faster than MKL's where `prefers_onednn`.
 WORK, ROWS = 2**18, 2**8
-
-
-@cache
-def prefers_onednn() -> bool:
-    """Whether torch multiplies faster by oneDNN than by MKL: an AMD processor with AVX-512, where MKL uses only AVX2.
-
-    Not with AMX, because oneDNN may round to bfloat16 there.
-    """
-    amd = (cpu := Path("/proc/cpuinfo")).exists() and "AuthenticAMD" in cpu.read_text()
-    wide = torch._C._has_mkldnn and torch.backends.cpu.get_cpu_capability() == "AVX512"
-    return amd and wide and not torch.cpu._is_amx_tile_supported()
 
 
 @contextmanager
@@ -237,7 +227,7 @@ def active_kernels() -> Kernels:
 
 @contextmanager
 def using(chosen: Kernels) -> Iterator[None]:
-    """Compute with these kernels within the block (used by `device.on` and by tests of GPU kernels on a CPU)."""
+    """Compute with these kernels within the block (used by `placing.on` and by tests of GPU kernels on a CPU)."""
     global _current
     before, _current = _current, chosen
     try:

@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...foundations import NEEDS, PYTHONS, python_fits
+from ...foundations import NEEDS, PYTHONS, prefers_onednn, python_fits
 from ...registry import UserError
 from .schema import Row, Standing
 
@@ -144,6 +144,7 @@ def environment(threads: int, device: str = "cpu") -> tuple[str, dict[str, Any]]
         "threads": threads,
         "packages": {name: version for name in PACKAGES if (version := installed(name))},
         **({} if device == "cpu" else _gpu(device)),
+        **({"products": "oneDNN"} if device == "cpu" and prefers_onednn() else {}),  # torch's choice is MKL
         **_preloaded(),
     }
     return hashlib.sha256(canonical(about).encode()).hexdigest()[:12], about

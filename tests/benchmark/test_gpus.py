@@ -14,7 +14,7 @@ from fglbench.benchmark.runner import execute as executing, process, system
 from fglbench.benchmark.runner.execute import FederationCache, execute
 from fglbench.benchmark.runner.process import Options
 from fglbench.benchmark.runner.system import devices, emptiest, resolved
-from fglbench.benchmark.store import Store
+from fglbench.benchmark.store import Store, provenance
 from fglbench.benchmark.store.provenance import _driver, environment, stamped
 from fglbench.benchmark.store.side_files import Parcel
 from fglbench.benchmark.suites.cell import Cell
@@ -177,6 +177,14 @@ def test_preloaded_libraries_are_in_the_environment(monkeypatch: pytest.MonkeyPa
     assert describe(machine).endswith("preloaded: libone.so.2, libtwo.so")
     monkeypatch.setenv("LD_PRELOAD", " ")
     assert environment(1) == plain
+
+
+@pytest.mark.parametrize("onednn", [False, True])
+def test_the_library_that_multiplies_is_in_the_environment(monkeypatch: pytest.MonkeyPatch, onednn: bool) -> None:
+    monkeypatch.setattr(provenance, "prefers_onednn", lambda: onednn)
+    machine = environment(1)[1]
+    assert machine.get("products") == ("oneDNN" if onednn else None)
+    assert ("products by oneDNN" in describe(machine)) == onednn
 
 
 def test_instructions_are_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
