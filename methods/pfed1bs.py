@@ -18,7 +18,7 @@ from ..benchmark.engine import (
 from ..registry import option
 from .fedavg import LocalTraining
 
-BLOCK = 16  # side of the Hadamard matrices whose Kronecker product is applied
+BLOCK = 16  # side of the Hadamard matrices whose Kronecker product is applied; that of the last is up to 128
 BITS = 8
 
 
@@ -93,7 +93,7 @@ class Sketch:
     def of(self, w: torch.Tensor) -> torch.Tensor:
         """Return Phi w (K, m)."""
         padded = torch.nn.functional.pad(w * self.flips, (0, self.padded - self.width))
-        return hadamard(padded)[:, self.rows] * self.scale
+        return hadamard(padded).index_select(1, self.rows) * self.scale
 
     def transposed(self, z: torch.Tensor) -> torch.Tensor:
         """Return Phi^T z (K, n)."""
@@ -105,12 +105,11 @@ def hadamard(rows: torch.Tensor) -> torch.Tensor:
     """Return each row (K, n') times the Hadamard matrix H, n' a power of two: H is the Kronecker product of small
     ones, which takes a quarter of the time of additions in pairs."""
     count, left, right = rows.shape[1], rows.shape[0], rows.shape[1]
-    while right > 1:
-        side = min(BLOCK, right)
-        right //= side
-        rows = torch.matmul(_matrix(side), rows.reshape(left, side, right))
-        left *= side
-    return rows.reshape(-1, count)
+    while right >= BLOCK**2:
+        right //= BLOCK
+        rows = torch.matmul(_matrix(BLOCK), rows.reshape(left, BLOCK, right))
+        left *= BLOCK
+    return (rows.reshape(left, right) @ _matrix(right)).view(-1, count)
 
 
 def _matrix(side: int) -> torch.Tensor:

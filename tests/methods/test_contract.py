@@ -254,8 +254,8 @@ def prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
 
 
 def sparse_prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
-    """One block of H // C entries per class present."""
-    return world.classes[k] * (FLOAT * (H // C) + INT), FLOAT * C * (H // C)
+    """One block of H // C entries per class present, and the number of training nodes."""
+    return world.classes[k] * (FLOAT * (H // C) + INT) + INT, FLOAT * C * (H // C)
 
 
 def fedstruct(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
@@ -392,7 +392,7 @@ def graph_prototypes(world: World, k: int) -> tuple[float | Bounds, float | Boun
 
 
 def sparse_graph_prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
-    return world.classes[k] * (FLOAT * (H // 2) + INT), FLOAT * 2 * (H // 2)
+    return world.classes[k] * (FLOAT * (H // 2) + INT) + INT, FLOAT * 2 * (H // 2)
 
 
 GRAPHS: dict[str, Formula] = {
