@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import comb
 from typing import Literal
 
@@ -25,12 +26,13 @@ class TinyProto(PrototypeDistance):
     Adaptive prototype scaling: client k sends n_kj c_k^(j), n_kj its training nodes of class j, c_k^(j) their mean;
     c^(j) = s |K_j| mean over K_j of n_kj c_k^(j) = s sum_k n_kj c_k^(j), K_j the participants that have class j. With
     `scaling` "none" both factors are 1. A class that no client sent in a round keeps its prototype.
-    Messages: up C_k m scalars and C_k int64 class numbers, down C m scalars, m the entries of a mask. density = 1 with
-    `scaling` "none" is FedProto, if C divides h.
+    Messages: up C_k m scalars, C_k int64 class numbers and, if s is C / N, one int64 count; down C m scalars; m the
+    entries of a mask. density = 1 with `scaling` "none" is FedProto, if C divides h.
 
-    Departures: s for graphs. The script's 0.00015 is for CIFAR-10 with 6,000 images of a class, so that s n_j is about
-    1. Masks are drawn by usage, which minimises the summed overlap of each new mask; the released code takes the best
-    of 10,000 random masks, and no mask at all if `density` C < 1. Prototypes are computed after training and without
+    Departures: s is C / N with the N training nodes of the participants, so that a class of average size keeps its
+    mean. The script's constant 0.00015 for CIFAR-10 is about that, but depends on the data (`scaling` "constant").
+    Masks are drawn by usage, which minimises the summed overlap of each new mask; the released code takes the best of
+    10,000 random masks, and no mask at all if `density` C < 1. Prototypes are computed after training and without
     dropout. As with FedProto, we predict by the classifier and average R over nodes and entries.
     """
 
@@ -46,10 +48,12 @@ class TinyProto(PrototypeDistance):
         10.0, "lambda, weight of the distance to the prototypes (released script)", ge=0, tune=[0.1, 1.0, 10.0]
     )
     density: float = option(0.1, "share of the blocks in a mask (FedGB: 0.1)", gt=0, le=1, tune=[0.1, 0.3])
-    scaling: Literal["counts", "none"] = option("counts", "scale prototypes by training nodes (paper), or not")
-    scale: float = option(
-        0.01, "s, factor of scaled prototypes; our choice for graphs (script: 0.00015)", gt=0, tune=[0.003, 0.01, 0.03]
+    scaling: Literal["relative", "constant", "none"] = option(
+        "relative",
+        "scale prototypes by training nodes with s = C / N (our choice), with a constant s (paper), or not",
+        tune=["relative", "none"],
     )
+    scale: float = option(1.5e-4, "the constant s (released script)", gt=0)
 
     def entries(self, seed: int, classes: int, width: int) -> torch.Tensor:
         """Return (C, m), the entries of each class's mask, in order."""
@@ -59,7 +63,7 @@ class TinyProto(PrototypeDistance):
         return (chosen.unsqueeze(2) * size + torch.arange(size)).flatten(1)
 
     def compressed(self, clients: ClientBatch, means: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-        if self.scaling == "counts":
+        if self.scaling != "none":
             means = means * counts.unsqueeze(2)
         return means.gather(2, self._places(clients, means.shape[2]))
 
@@ -78,11 +82,15 @@ class TinyProto(PrototypeDistance):
         places: torch.Tensor = clients.cache["masks"]
         return places.expand(len(clients), *places.shape)
 
+    def extras(self, counts: torch.Tensor, held: Sequence[torch.Tensor]) -> Tree:
+        return {"count": counts.sum(1)} if self.scaling == "relative" else {}
+
     def combine(self, server: Server, uploads: Tree) -> torch.Tensor:
         if self.scaling == "none":
             return super().combine(server, uploads)
         sent, classes = torch.cat(uploads["prototypes"]), torch.cat(uploads["classes"])
-        total = segment_sum(self.scale * sent, classes, server.classes)
+        s = server.classes / uploads["count"].sum().clamp(min=1) if self.scaling == "relative" else self.scale
+        total = segment_sum(s * sent, classes, server.classes)
         held = torch.bincount(classes, minlength=server.classes).unsqueeze(1) > 0
         return torch.where(held, total, last_table(server, total))
 

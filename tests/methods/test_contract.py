@@ -254,8 +254,8 @@ def prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
 
 
 def sparse_prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
-    """One block of H // C entries per class present."""
-    return world.classes[k] * (FLOAT * (H // C) + INT), FLOAT * C * (H // C)
+    """One block of H // C entries per class present, and the number of training nodes."""
+    return world.classes[k] * (FLOAT * (H // C) + INT) + INT, FLOAT * C * (H // C)
 
 
 def fedstruct(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
@@ -314,6 +314,11 @@ def recycled(matrices: list[int], model: int) -> Formula:
     return lambda world, k: (up, FLOAT * model + INT)
 
 
+def sketch(model: int) -> Formula:
+    """A tenth of the model's entries, in bits."""
+    return lambda world, k: (-(-int(0.1 * model) // 8), -(-int(0.1 * model) // 8))
+
+
 def cores(model: int) -> Formula:
     """Up the client's core model, down the core models and shares of all clients."""
     return lambda world, k: (FLOAT * model, FLOAT * world.clients * (model + 1))
@@ -324,6 +329,8 @@ TABLE: dict[str, Formula] = {
     **dict.fromkeys(("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "fedgcn", "moon", "adafgl"), scalars(gcn())),
     **dict.fromkeys(("ditto", "fedala", "fedexp", "fedgcn-hops", "pfedme"), scalars(gcn())),
     "fedluar": recycled([D * H, H * C], gcn()),
+    "feroma": scalars(gcn() + 2 * (C + 1) * H, gcn()),
+    "pfed1bs": sketch(gcn()),
     "fedper": scalars(D * H + H),
     **dict.fromkeys(("fgssl", "fgssl-fnsc", "fgssl-fgsd", "fedtad"), scalars(gcn())),
     **dict.fromkeys(("fedmlp", "fedprox-mlp"), scalars(MLP)),
@@ -385,7 +392,7 @@ def graph_prototypes(world: World, k: int) -> tuple[float | Bounds, float | Boun
 
 
 def sparse_graph_prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
-    return world.classes[k] * (FLOAT * (H // 2) + INT), FLOAT * 2 * (H // 2)
+    return world.classes[k] * (FLOAT * (H // 2) + INT) + INT, FLOAT * 2 * (H // 2)
 
 
 GRAPHS: dict[str, Formula] = {
@@ -395,6 +402,8 @@ GRAPHS: dict[str, Formula] = {
         scalars(CLASSIFIER),
     ),
     "fedluar": recycled([GRAPH_D * H, H * H, H * 2], CLASSIFIER),
+    "feroma": scalars(CLASSIFIER + 2 * 3 * H, CLASSIFIER),
+    "pfed1bs": sketch(CLASSIFIER),
     "fedper": scalars(GIN_MODEL),
     "gcfl+": scalars(CLASSIFIER + 1, CLASSIFIER),
     **dict.fromkeys(("scaffold", "feddc"), scalars(2 * CLASSIFIER)),
@@ -413,6 +422,7 @@ LINKS: dict[str, Formula] = {  # the inner product has no parameters
         ("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "moon", "ditto", "pfedme", "fedexp"), scalars(ENCODER)
     ),
     "fedluar": recycled([D * H, H * H], ENCODER),
+    "pfed1bs": sketch(ENCODER),
     "fedper": scalars(D * H + H),
     **dict.fromkeys(("scaffold", "feddc"), scalars(2 * ENCODER)),
 }

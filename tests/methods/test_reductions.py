@@ -80,6 +80,7 @@ CASES = [
     Case("moon", {"mu": 5.0}, GCN, "fedavg", {}, GCN, rounds=1),
     Case("o-pfgl", {"epochs": 2, "surrogate_share": 0, "lam": 0, "condense_steps": 0}, PLAIN, "local", {}, PLAIN,
          "clients", False, rounds=1),
+    Case("pfed1bs", {"lam": 0, "mu": 0}, GCN, "local", {}, GCN, "clients"),
     Case("pfedme", {"lam": 0.5, "eta": 2.0, "inner": 3}, {"local_epochs": 3}, "fedprox", {"mu": 0.5},
          {"local_epochs": 3}, exact=False),
     Case("tinyproto", {"lam": 0}, {}, "local", {}, HEAD, "clients", False, FIVE),

@@ -18,7 +18,7 @@ HEAD: dict[str, Any] = PLAIN | {"backbone": {"dropout": 0.0, "linear_head": True
 RATE, LAM, SCALE = 0.05, 4.0, 0.2
 
 
-@pytest.mark.parametrize("scaling", ["counts", "none"])
+@pytest.mark.parametrize("scaling", ["relative", "constant", "none"])
 def test_rounds_equal_slow_loops(scaling: str, federation: Make) -> None:
     """Uploads, the server's table and the models of two rounds; a block of 8 // 3 entries per class."""
     world = federation((13, 7, 10))
@@ -27,7 +27,8 @@ def test_rounds_equal_slow_loops(scaling: str, federation: Make) -> None:
     block = masks(stream(5, "prototype masks"), 3, 3, 1).flatten().tolist()
     assert sorted(block) == [0, 1, 2]
     models = [{n: v[0] for n, v in clients.params.items()} for clients in alone.simulation.client_batches]
-    table: dict[int, torch.Tensor] = {}
+    nodes = sum(clients.batch.counts["train"][0] for clients in alone.simulation.client_batches)
+    table, factor = dict[int, torch.Tensor](), {"relative": 3 / nodes, "constant": SCALE, "none": 1.0}
     for number in (1, 2):
         sent, fresh = run.round(number), dict[int, list[torch.Tensor]]()
         for k, clients in enumerate(alone.simulation.client_batches):
@@ -48,12 +49,14 @@ def test_rounds_equal_slow_loops(scaling: str, federation: Make) -> None:
             for place, j in enumerate(held):
                 of_class = [i for i in rows if label[i] == j]
                 mean = sum(r[i] for i in of_class) / len(of_class)
-                part = mean[2 * block[j] : 2 * block[j] + 2] * (len(of_class) if scaling == "counts" else 1)
+                part = mean[2 * block[j] : 2 * block[j] + 2] * (1 if scaling == "none" else len(of_class))
                 torch.testing.assert_close(sent["prototypes"][k][place], part, rtol=1e-5, atol=1e-5)
                 fresh.setdefault(j, []).append(part)
         for j, parts in fresh.items():
             whole = torch.zeros(8)
-            whole[2 * block[j] : 2 * block[j] + 2] = sum(parts) * (SCALE if scaling == "counts" else 1 / len(parts))
+            whole[2 * block[j] : 2 * block[j] + 2] = (
+                sum(parts) * factor[scaling] / (len(parts) if scaling == "none" else 1)
+            )
             table[j] = whole
     (scored,) = run.simulation.personal_models()
     for k, model in enumerate(models):
