@@ -8,11 +8,11 @@ from typing import Literal
 import torch
 
 from ..benchmark.engine import METHODS, Server, Tree, option
-from .parts.prototypes import PrototypeExchange
+from .parts.prototypes import PrototypeDistance, weighted_mean
 
 
 @METHODS.register("fedproto")
-class FedProto(PrototypeExchange):
+class FedProto(PrototypeDistance):
     """Tan et al., AAAI 2022 (arXiv 2105.00243), for clients of any architecture with embeddings of width h.
 
     Client k: CE + lam mean_{i in T_k} mean_h (r_i - c^(y_i))^2, r_i the embedding (input of the linear head), c the
@@ -44,7 +44,4 @@ class FedProto(PrototypeExchange):
     def combine(self, server: Server, uploads: Tree) -> torch.Tensor:
         sent, classes = torch.cat(uploads["prototypes"]), torch.cat(uploads["classes"])
         weight = torch.cat(uploads["counts"]).to(sent.dtype) if "counts" in uploads else torch.ones(len(sent))
-        table = sent.new_zeros(server.classes, sent.shape[1]).index_add_(0, classes, sent * weight.unsqueeze(1))
-        mass = sent.new_zeros(server.classes).index_add_(0, classes, weight).unsqueeze(1)
-        before = server.state.get("prototypes", torch.full_like(table, torch.nan))
-        return torch.where(mass > 0, table / mass, before)
+        return weighted_mean(server, sent, classes, weight)

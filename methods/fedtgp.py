@@ -8,13 +8,13 @@ import numpy as np
 import torch
 
 from ..benchmark.engine import METHODS, Download, Server, Tree, option
-from .parts.prototypes import PrototypeExchange
+from .parts.prototypes import PrototypeDistance
 
 EPS = 1e-12  # added to squared distances, because the gradient of the root is infinite at 0
 
 
 @METHODS.register("fedtgp")
-class FedTGP(PrototypeExchange):
+class FedTGP(PrototypeDistance):
     """Zhang et al., AAAI 2024 (arXiv 2401.03230). Client and messages as FedProto; all C h scalars down each round.
 
     Server: trainable prototypes P_j = B relu(A e_j + a) + b, e_j a free vector of width h, A and B (h, h), fitted by

@@ -19,6 +19,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "fedsage+": {"generator_epochs": 3, "exchange_epochs": 2},
     "feddep": {"encoder_epochs": 5, "generator_epochs": 3, "exchange_epochs": 2},
     "fedlog": {"generator_epochs": 3},
+    "feroma": {"warm_up": 1},
     "o-pfgl": {"condense_steps": 60},
 }
 

@@ -65,6 +65,7 @@ SMALL: dict[str, dict[str, Any]] = {  # parameters with which a few rounds use a
     "fedlit": {"types": 3},
     "scaffold": {"lr": 0.01},
     "fedtgp": {"server_epochs": 5},
+    "feroma": {"warm_up": 1},
     "ghost": {"lam_retention": 1.0},
     "o-pfgl": {"condense_steps": 20, "lam": 5.0, "nodes": 2},
 }

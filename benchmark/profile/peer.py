@@ -51,6 +51,7 @@ SAME = {  # by peer
     "fedgb": [
         *BOTH,
         *(Rivals(name, name) for name in ("fedala", "fedspray", "fggp", "fediih", "s2fgl", "fedlog", "fedstruct")),
+        *(Rivals(name, name) for name in ("fedexp", "fedluar", "tinyproto", "fedppn", "pfed1bs", "feroma")),
         *(Rivals(name, name) for name in ("fedtad", "feddep")),
     ],
 }

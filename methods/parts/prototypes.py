@@ -46,41 +46,33 @@ def nearest(embedding: torch.Tensor, sizes: Sequence[int], prototypes: torch.Ten
 
 
 class PrototypeExchange(CommonWidth):
-    """Clients of any architecture that exchange only class prototypes. Subclasses define the server's rule.
+    """Base of methods whose clients, of any architecture, exchange only class prototypes.
 
-    Client k: CE + lam R, R the distance between the embeddings r_i of its training nodes and the received prototypes of
-    their classes; R = 0 in the first round, and for a class without prototype. Then c_k^(j) = mean of r_i over its
-    training nodes of class j, without dropout. Messages: up (C_k, h) prototypes and (C_k,) int64 class numbers, C_k the
-    classes of k's training nodes; down the (C, h) global table.
+    After its training client k computes c_k^(j) = mean of the embeddings r_i of its training nodes of class j, without
+    dropout. Messages: up (C_k, h) prototypes and (C_k,) int64 class numbers, C_k the classes of k's training nodes;
+    down the (C, h) global table. Server, unless a subclass has its own rule: c^(j) = mean over the clients that have
+    class j; a class that no client sent in a round keeps its last prototype.
     """
-
-    lam: float = option(1.0, "lambda, weight of R (FedProto's code)", ge=0, tune=[0.1, 1.0, 10.0])
-    squared: Literal["mean", "sum"] = option(
-        "mean", "R: squared difference averaged over nodes and the h entries (code), or summed over entries"
-    )
-    inference: Literal["classifier", "prototype"] = option(
-        "classifier", "predict by the client's classifier (our choice), or by the nearest prototype (paper)"
-    )
-
-    def local_loss(self, clients: ClientBatch) -> torch.Tensor:
-        out = clients.forward()
-        loss = clients.cross_entropy(out.logits)
-        if self.lam == 0 or "prototypes" not in clients.received:
-            return loss
-        square = distance(out.embedding, clients.batch, clients.received["prototypes"]).square()
-        node_loss = square.mean(1) if self.squared == "mean" else square.sum(1)
-        return loss + self.lam * clients.mean_over(node_loss, clients.batch.rows["train"])
 
     def client(self, clients: ClientBatch) -> Tree:
         clients.fit(self.local_loss)
-        with torch.no_grad():
-            embedding = clients.forward(training=False).embedding
+        return self.prototypes(clients)
+
+    @torch.no_grad()
+    def prototypes(self, clients: ClientBatch) -> Tree:
+        """Return the upload."""
+        embedding = clients.forward(training=False).embedding
         means, counts = class_means(embedding, clients.batch, clients.classes)
+        means = self.compressed(clients, means, counts)
         held = [count.nonzero().squeeze(1) for count in counts]
         return {
             "prototypes": [mean[classes] for mean, classes in zip(means, held, strict=True)],
             "classes": held,
         } | self.extras(counts, held)
+
+    def compressed(self, clients: ClientBatch, means: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        """Return the prototypes as they are sent. means: (K, C, h); counts: (K, C) training nodes."""
+        return means
 
     def extras(self, counts: torch.Tensor, held: Sequence[torch.Tensor]) -> Tree:
         """Return further uploads. counts: (K, C) training nodes per class; held: each client's class numbers."""
@@ -92,12 +84,55 @@ class PrototypeExchange(CommonWidth):
 
     def combine(self, server: Server, uploads: Tree) -> torch.Tensor:
         """Return the global table (C, h) from the uploaded prototypes."""
-        raise NotImplementedError
+        sent, classes = torch.cat(uploads["prototypes"]), torch.cat(uploads["classes"])
+        return weighted_mean(server, sent, classes, torch.ones(len(sent)))
+
+    def table(self, clients: ClientBatch) -> torch.Tensor | None:
+        """Return the received table of each client (K, C, h), None before the first one."""
+        table: torch.Tensor | None = clients.received.get("prototypes")
+        return table
+
+
+def weighted_mean(server: Server, sent: torch.Tensor, classes: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Return the mean of the prototypes of each class (C, h); the last one of a class that no client sent.
+
+    sent: (n, h) prototypes; classes, weight: (n,).
+    """
+    total = segment_sum(sent * weight.unsqueeze(1), classes, server.classes)
+    mass = segment_sum(weight, classes, server.classes).unsqueeze(1)
+    return torch.where(mass > 0, total / mass, last_table(server, total))
+
+
+def last_table(server: Server, like: torch.Tensor) -> torch.Tensor:
+    """Return the table of the last round, all nan before the first one. like: a table."""
+    table: torch.Tensor = server.state.get("prototypes", torch.full_like(like, torch.nan))
+    return table
+
+
+class PrototypeDistance(PrototypeExchange):
+    """Client k: CE + lam R, R the distance between the embeddings r_i of its training nodes and the received prototypes
+    of their classes; R = 0 in the first round, and for a class without prototype."""
+
+    lam: float = option(1.0, "lambda, weight of R (FedProto's code)", ge=0, tune=[0.1, 1.0, 10.0])
+    squared: Literal["mean", "sum"] = option(
+        "mean", "R: squared difference averaged over nodes and the h entries (code), or summed over entries"
+    )
+    inference: Literal["classifier", "prototype"] = option(
+        "classifier", "predict by the client's classifier (our choice), or by the nearest prototype (paper)"
+    )
+
+    def local_loss(self, clients: ClientBatch) -> torch.Tensor:
+        out = clients.forward()
+        loss, table = clients.cross_entropy(out.logits), self.table(clients)
+        if self.lam == 0 or table is None:
+            return loss
+        square = distance(out.embedding, clients.batch, table).square()
+        node_loss = square.mean(1) if self.squared == "mean" else square.sum(1)
+        return loss + self.lam * clients.mean_over(node_loss, clients.batch.rows["train"])
 
     def personal_model(self, clients: ClientBatch) -> Params | None:
-        if self.inference == "classifier" or "prototypes" not in clients.received:
-            return clients.params
-        return clients.params | {"prototypes": clients.received["prototypes"]}
+        table = None if self.inference == "classifier" else self.table(clients)
+        return clients.params if table is None else clients.params | {"prototypes": table}
 
     @torch.no_grad()
     def predict(self, params: Params, network: Network, data: Sequence[Batch]) -> torch.Tensor:

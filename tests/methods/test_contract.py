@@ -74,6 +74,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [  # options that change messages or
     ("fedkd", {"start": 1.0, "end": 1.0, "nodes": "all"}),
     ("fedproto", {"server_weights": "samples"}),
     ("fedomd", {"same_pass": True}),
+    ("fedppn", {"propagation": "sum"}),
     ("fedstruct", {"hops": 2, "powers": "mean", "keep": 0, "width": 4}),
     ("fedtad", {"on": "hidden"}),
     ("fgssl", {"target": "local"}),
@@ -252,6 +253,11 @@ def prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
     return world.classes[k] * (FLOAT * H + INT), FLOAT * C * H
 
 
+def sparse_prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
+    """One block of H // C entries per class present, and the number of training nodes."""
+    return world.classes[k] * (FLOAT * (H // C) + INT) + INT, FLOAT * C * (H // C)
+
+
 def fedstruct(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
     """GNN and perceptron. Down one vector per node, up one per node that the client's rows reach."""
     c, nodes = world.params["width"], sum(world.nodes)
@@ -308,6 +314,11 @@ def recycled(matrices: list[int], model: int) -> Formula:
     return lambda world, k: (up, FLOAT * model + INT)
 
 
+def sketch(model: int) -> Formula:
+    """A tenth of the model's entries, in bits."""
+    return lambda world, k: (-(-int(0.1 * model) // 8), -(-int(0.1 * model) // 8))
+
+
 def cores(model: int) -> Formula:
     """Up the client's core model, down the core models and shares of all clients."""
     return lambda world, k: (FLOAT * model, FLOAT * world.clients * (model + 1))
@@ -318,6 +329,8 @@ TABLE: dict[str, Formula] = {
     **dict.fromkeys(("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "fedgcn", "moon", "adafgl"), scalars(gcn())),
     **dict.fromkeys(("ditto", "fedala", "fedexp", "fedgcn-hops", "pfedme"), scalars(gcn())),
     "fedluar": recycled([D * H, H * C], gcn()),
+    "feroma": scalars(gcn() + 2 * (C + 1) * H, gcn()),
+    "pfed1bs": sketch(gcn()),
     "fedper": scalars(D * H + H),
     **dict.fromkeys(("fgssl", "fgssl-fnsc", "fgssl-fgsd", "fedtad"), scalars(gcn())),
     **dict.fromkeys(("fedmlp", "fedprox-mlp"), scalars(MLP)),
@@ -338,7 +351,8 @@ TABLE: dict[str, Formula] = {
     "fedomd-cmd": scalars(gcn(4) + MOMENTS + 1, gcn(4) + MOMENTS),
     "fedomd-ortho": scalars(ORTHO),
     "lg-fedavg": scalars(HEAD),
-    **dict.fromkeys(("fedproto", "fedtgp"), prototypes),
+    **dict.fromkeys(("fedproto", "fedtgp", "fedppn"), prototypes),
+    "tinyproto": sparse_prototypes,
     "fml": scalars(gcn()),
     "fedkd": fedkd,
     **dict.fromkeys(("fedgkc", "fedgkc-kama"), scalars(HEADED + 2, HEADED)),
@@ -377,6 +391,10 @@ def graph_prototypes(world: World, k: int) -> tuple[float | Bounds, float | Boun
     return world.classes[k] * (FLOAT * H + INT), FLOAT * 2 * H
 
 
+def sparse_graph_prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
+    return world.classes[k] * (FLOAT * (H // 2) + INT) + INT, FLOAT * 2 * (H // 2)
+
+
 GRAPHS: dict[str, Formula] = {
     **dict.fromkeys(("local", "majority", "count-classifier"), scalars(0)),
     **dict.fromkeys(
@@ -384,11 +402,14 @@ GRAPHS: dict[str, Formula] = {
         scalars(CLASSIFIER),
     ),
     "fedluar": recycled([GRAPH_D * H, H * H, H * 2], CLASSIFIER),
+    "feroma": scalars(CLASSIFIER + 2 * 3 * H, CLASSIFIER),
+    "pfed1bs": sketch(CLASSIFIER),
     "fedper": scalars(GIN_MODEL),
     "gcfl+": scalars(CLASSIFIER + 1, CLASSIFIER),
     **dict.fromkeys(("scaffold", "feddc"), scalars(2 * CLASSIFIER)),
     "lg-fedavg": scalars(GRAPH_HEAD),
     **dict.fromkeys(("fedproto", "fedtgp"), graph_prototypes),
+    "tinyproto": sparse_graph_prototypes,
     "apple": cores(CLASSIFIER),
     "fedstar": scalars(CODE * H + H + 2 * (H * H + H)),
     "fedvn": fedvn,
@@ -401,6 +422,7 @@ LINKS: dict[str, Formula] = {  # the inner product has no parameters
         ("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "moon", "ditto", "pfedme", "fedexp"), scalars(ENCODER)
     ),
     "fedluar": recycled([D * H, H * H], ENCODER),
+    "pfed1bs": sketch(ENCODER),
     "fedper": scalars(D * H + H),
     **dict.fromkeys(("scaffold", "feddc"), scalars(2 * ENCODER)),
 }

@@ -15,6 +15,7 @@ from .rounds import start
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
 PLAIN: dict[str, Any] = {**GCN, "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
 HEAD: dict[str, Any] = {"backbone": {"linear_head": True}}
+NINE: dict[str, Any] = {"backbone": {"hidden": 9}}  # a multiple of the number of classes
 NO_DROPOUT: dict[str, Any] = {"backbone": {"dropout": 0}}
 THREE, FIVE = (13, 7, 10), (13, 7, 10, 9, 8)
 
@@ -79,8 +80,11 @@ CASES = [
     Case("moon", {"mu": 5.0}, GCN, "fedavg", {}, GCN, rounds=1),
     Case("o-pfgl", {"epochs": 2, "surrogate_share": 0, "lam": 0, "condense_steps": 0}, PLAIN, "local", {}, PLAIN,
          "clients", False, rounds=1),
+    Case("pfed1bs", {"lam": 0, "mu": 0}, GCN, "local", {}, GCN, "clients"),
     Case("pfedme", {"lam": 0.5, "eta": 2.0, "inner": 3}, {"local_epochs": 3}, "fedprox", {"mu": 0.5},
          {"local_epochs": 3}, exact=False),
+    Case("tinyproto", {"lam": 0}, {}, "local", {}, HEAD, "clients", False, FIVE),
+    Case("tinyproto", {"lam": 1, "density": 1, "scaling": "none"}, NINE, "fedproto", {}, NINE, "clients", False, FIVE),
     Case("s2fgl", {"nlir": 0, "fgma": 0}, {}, "fedavg", {}, {}, sizes=(30, 20, 26)),
 ]  # fmt: skip
 # Methods whose term makes them differ from the other method.
