@@ -30,9 +30,9 @@ from .sampled_batch import SampledClientBatch, cut
 from .target import Target
 from .views import union_client, unlabelled, whole_client
 
-# From this number of nodes of a federation, and of a graph on which whole models are scored, features are summed over
-# neighbours once, before the product with the weights: several times faster for many models. Equal up to rounding.
-LARGE, WHOLE = 2**19, 2**17
+# From this number of nodes, features are summed over neighbours once, before the product with the weights: several
+# times faster if the models of many clients are scored. Equal up to rounding.
+LARGE = 2**17
 
 
 def own_rows(clients: Sequence[NodeClient], placed: Sequence[torch.Tensor] | None = None) -> Target:
@@ -138,7 +138,7 @@ class Evaluator:
         if data not in self._graphs:
             client = whole_client(self.original) if data == "global" else union_client(self.original)
             at_once = self.client_batches[0].batch.at_once if self.client_batches else None
-            large = client.graph.num_nodes() >= WHOLE and len(self.original.clients) > 1
+            large = client.graph.num_nodes() >= LARGE and len(self.original.clients) > 1
             if large:
                 give_back()
             batch = replace(collate([unlabelled(client)]), at_once=at_once, sums_first=large)

@@ -49,9 +49,9 @@ def test_client_batches_bounded_by_nodes_have_the_same_numbers(plain, monkeypatc
     assert sizes == [2, 2, 1]
 
 
-@pytest.mark.parametrize(("where", "limit"), [(evaluate, "WHOLE"), (simulation, "LARGE")])
-def test_features_summed_once_train_and_score_as_models_one_by_one(where, limit, plain, monkeypatch) -> None:
-    monkeypatch.setattr(where, limit, 100)
+@pytest.mark.parametrize("where", [evaluate, simulation])
+def test_features_summed_once_train_and_score_as_models_one_by_one(where, plain, monkeypatch) -> None:
+    monkeypatch.setattr(where, "LARGE", 100)
     calls: list[object] = []
     summed = Batch.summed.func
     monkeypatch.setattr(Batch.summed, "func", lambda batch: calls.append(batch.sums_first) or summed(batch))
@@ -65,7 +65,7 @@ def test_models_trained_on_minibatches_score_together_as_one_by_one(monkeypatch)
     monkeypatch.setattr(sampled_batch, "ROWS", 50)
     config = CONFIG.model_copy(update={"batch_size": 10})
     parts = outcome(config)
-    monkeypatch.setattr(evaluate, "WHOLE", 100)
+    monkeypatch.setattr(evaluate, "LARGE", 100)
     calls: list[int] = []
     each = evaluate.logits_of_each
     monkeypatch.setattr(evaluate, "logits_of_each", lambda *arguments: calls.append(1) or each(*arguments))
