@@ -47,7 +47,7 @@ class TinyProto(PrototypeDistance):
     lam: float = option(
         10.0, "lambda, weight of the distance to the prototypes (released script)", ge=0, tune=[0.1, 1.0, 10.0]
     )
-    density: float = option(0.1, "share of the blocks in a mask (FedGB: 0.1)", gt=0, le=1, tune=[0.1, 0.3])
+    density: float = option(0.1, "share of the blocks in a mask (FedGB: 0.1)", gt=0, le=1)
     scaling: Literal["relative", "constant", "none"] = option(
         "relative",
         "scale prototypes by training nodes with s = C / N (our choice), with a constant s (paper), or not",

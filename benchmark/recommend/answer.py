@@ -21,6 +21,7 @@ MEGABIT = 1e6 / 8  # bytes
 WORDS = {  # kind of upload -> an explanation for a data-protection officer
     "models": "the weights of the model after training on the site's records. They contain no record. From weights one "
     "can sometimes infer whether a record was used, or a typical record; differential privacy limits this",
+    "one-bit sketches": "the signs of random sums of the model's weights: less than the weights, the same kind of risk",
     "control variates": "average gradients of the site, as many numbers as the model has weights; the same risk as "
     "weights",
     "embeddings": "vectors that the site's model computes. If they are computed for records, each vector describes one "

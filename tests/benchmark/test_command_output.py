@@ -16,7 +16,7 @@ from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.catalogue import FAMILIES
 from fglbench.benchmark.suites.select import Request, select
 from fglbench.methods import METHODS
-from fglbench.report.display_names import families
+from fglbench.report.groups import families
 
 QUICK = ["run", "--quick", "-m", "fedavg", "-d", "cora", "--dry-run"]
 
