@@ -41,7 +41,7 @@ class FedProto(PrototypeDistance):
             return {}
         return {"counts": [count[classes] for count, classes in zip(counts, held, strict=True)]}
 
-    def combine(self, server: Server, uploads: Tree) -> torch.Tensor:
-        sent, classes = torch.cat(uploads["prototypes"]), torch.cat(uploads["classes"])
-        weight = torch.cat(uploads["counts"]).to(sent.dtype) if "counts" in uploads else torch.ones(len(sent))
-        return weighted_mean(server, sent, classes, weight)
+    def combine(self, server: Server, uploads: Tree, sent: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+        if self.server_weights == "clients":
+            return super().combine(server, uploads, sent, classes)
+        return weighted_mean(server, sent, classes, torch.cat(uploads["counts"]).to(sent.dtype))

@@ -44,8 +44,7 @@ class FedTGP(PrototypeDistance):
         server.state["net"] = PrototypeNet.fresh(server.generator, server.classes, server.backbones[0].hidden)
         return {}
 
-    def combine(self, server: Server, uploads: Tree) -> torch.Tensor:
-        sent, classes = torch.cat(uploads["prototypes"]), torch.cat(uploads["classes"])
+    def combine(self, server: Server, uploads: Tree, sent: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
         net: PrototypeNet = server.state["net"]
         if not len(sent):  # no participant has a training node
             return torch.from_numpy(net.forward()[1])

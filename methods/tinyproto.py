@@ -85,10 +85,9 @@ class TinyProto(PrototypeDistance):
     def extras(self, counts: torch.Tensor, held: Sequence[torch.Tensor]) -> Tree:
         return {"count": counts.sum(1)} if self.scaling == "relative" else {}
 
-    def combine(self, server: Server, uploads: Tree) -> torch.Tensor:
+    def combine(self, server: Server, uploads: Tree, sent: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
         if self.scaling == "none":
-            return super().combine(server, uploads)
-        sent, classes = torch.cat(uploads["prototypes"]), torch.cat(uploads["classes"])
+            return super().combine(server, uploads, sent, classes)
         s = server.classes / uploads["count"].sum().clamp(min=1) if self.scaling == "relative" else self.scale
         total = segment_sum(s * sent, classes, server.classes)
         held = torch.bincount(classes, minlength=server.classes).unsqueeze(1) > 0

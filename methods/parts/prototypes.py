@@ -79,12 +79,12 @@ class PrototypeExchange(CommonWidth):
         return {}
 
     def server(self, server: Server, uploads: Tree) -> Download:
-        server.state["prototypes"] = self.combine(server, uploads)
+        sent, classes = torch.cat(uploads["prototypes"]), torch.cat(uploads["classes"])
+        server.state["prototypes"] = self.combine(server, uploads, sent, classes)
         return {"prototypes": server.state["prototypes"]}
 
-    def combine(self, server: Server, uploads: Tree) -> torch.Tensor:
-        """Return the global table (C, h) from the uploaded prototypes."""
-        sent, classes = torch.cat(uploads["prototypes"]), torch.cat(uploads["classes"])
+    def combine(self, server: Server, uploads: Tree, sent: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+        """Return the global table (C, h). sent: all uploaded prototypes (n, h); classes: (n,)."""
         return weighted_mean(server, sent, classes, torch.ones(len(sent)))
 
     def table(self, clients: ClientBatch) -> torch.Tensor | None:
