@@ -188,8 +188,9 @@ def test_shipped_suites_are_sound():
     assert all(choice.build(BACKBONES).params() == choice.params for choice in used.values())
 
 
-def test_clients_of_the_natural_suite_come_with_the_data():
-    suite = load_suite("natural").at_own_settings()
+@pytest.mark.parametrize("name", ["natural", "natural-3"])
+def test_clients_of_the_natural_suites_come_with_the_data(name):
+    suite = load_suite(name).at_own_settings()
     federations = {(c.dataset.name, c.partition.name, c.clients): c for c in suite.cells()}
     assert len(federations) == 6
     assert {name for name, partition, _ in federations if partition == "source"} == {"twitch", "citation-sources"}
