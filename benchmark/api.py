@@ -15,6 +15,7 @@ from multiprocessing import current_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..metrics import sign
 from ..registry import UserError, folder_argument, several, text_argument
 from .known import Known, listed, look_up, overview
 from .store import Store
@@ -226,7 +227,7 @@ def write_report(
 
 
 NAMES = ["suite", "dataset", "partition", "clients", "method", "method_params", "seed", "key"]  # columns of a run
-METRICS = ("score", "val", "macro_f1")  # fractions; shown in percent
+METRICS = ("score", "val", "macro_f1")  # shown in percent; errors in their unit
 
 
 def curves(rows: pd.DataFrame, results: str | os.PathLike[str] = WRITTEN) -> pd.DataFrame:
@@ -270,13 +271,14 @@ def to_latex(
 ) -> str:
     """Return a LaTeX table (booktabs) of methods by datasets: mean and standard deviation over seeds, in percent.
 
-    rows: from `run` or `load_results`; only status "ok" counts. The best mean of each dataset is bold. metric: score,
+    rows: from `run` or `load_results`; only status "ok" counts. The best mean of each dataset is bold. Errors are in
+    their unit, and the lowest is the best. metric: score,
     val or macro_f1. methods: in the order of the table; all by default. Raises UserError if a dataset has several tasks
     or a method has several settings: select rows first.
     """
     if metric not in METRICS:
         raise UserError(f"metric is {metric!r}; it is one of {', '.join(METRICS)}")
-    _check(rows, ["dataset", "method", "seed", "status", metric])
+    _check(rows, ["dataset", "method", "seed", "status", "score_metric", metric])
     scored = rows[rows["status"] == "ok"]
     wanted = list(dict.fromkeys(scored["method"] if methods is None else several("methods", methods, str)))
     unknown = [name for name in wanted if name not in set(scored["method"])]
@@ -289,12 +291,20 @@ def to_latex(
             f"{first['method']} on {first['dataset']}, seed {first['seed']}, has several rows (several suites, tasks "
             "or settings): choose the rows of one"
         )
-    groups = (100 * scored[metric]).groupby([scored["method"], scored["dataset"]])
-    return _table(groups.mean(), groups.std(ddof=1), wanted, list(dict.fromkeys(scored["dataset"])), caption)
+    signs = dict(zip(scored["dataset"], scored["score_metric"].fillna("").map(sign), strict=True))
+    if metric == "macro_f1":
+        signs = dict.fromkeys(signs, 1)
+    factors = scored["dataset"].map({name: 100 if higher > 0 else 1 for name, higher in signs.items()})
+    groups = (factors * scored[metric]).groupby([scored["method"], scored["dataset"]])
+    return _table(groups.mean(), groups.std(ddof=1), wanted, signs, caption)
 
 
-def _table(mean: Any, spread: Any, methods: list[str], datasets: list[str], caption: str | None) -> str:
-    best = {name: mean.xs(name, level="dataset").round(1).max() for name in datasets}
+def _table(mean: Any, spread: Any, methods: list[str], datasets: dict[str, int], caption: str | None) -> str:
+    """datasets: name -> 1, or -1 if the lowest mean is the best."""
+    digits = {name: 1 if higher > 0 else 3 for name, higher in datasets.items()}
+    best = {
+        name: (higher * mean.xs(name, level="dataset")).round(digits[name]).max() for name, higher in datasets.items()
+    }
     lines = [rf"\begin{{tabular}}{{l{'c' * len(datasets)}}}", r"\toprule"]
     lines += [" & ".join(["Method", *map(_escaped, datasets)]) + r" \\", r"\midrule"]
     for method in methods:
@@ -303,9 +313,10 @@ def _table(mean: Any, spread: Any, methods: list[str], datasets: list[str], capt
             if (method, name) not in mean.index:
                 cells.append("--")
                 continue
-            value, sd = mean[method, name], spread[method, name]
-            number = rf"\mathbf{{{value:.1f}}}" if round(value, 1) == best[name] else f"{value:.1f}"
-            cells.append(f"${number}$" if sd != sd else rf"${number} \pm {sd:.1f}$")
+            value, sd, places = mean[method, name], spread[method, name], digits[name]
+            is_best = round(datasets[name] * value, places) == best[name]
+            number = rf"\mathbf{{{value:.{places}f}}}" if is_best else f"{value:.{places}f}"
+            cells.append(f"${number}$" if sd != sd else rf"${number} \pm {sd:.{places}f}$")
         lines.append(" & ".join(cells) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
     if caption is None:

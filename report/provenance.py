@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ..benchmark.store.schema import mapping, parse
+from ..metrics import sign
 from .board import Board
 from .groups import display, family
 from .text import ABSENT, Cell, Column, Line, Span, Table, count, finite, md, plain, slug, spans
@@ -34,6 +35,8 @@ def protocol(board: Board) -> list[str]:
         f"- Partition: {_values(rows, 'partition')}, {_clients(rows)}; split: {_values(rows, 'split')}",
         f"- Backbone: {_backbones(rows)}; training: {_training(rows)}",
     ]
+    if sign(board.metric) < 0:
+        lines.append("- Errors: lower is better. A point of a difference is 0.01 of the error's unit")
     synthetic = sorted(rows.loc[rows["synthetic"].astype(bool), "task_label"].unique())
     if synthetic:
         lines.append(f"- **Synthetic data**, made by a generator and not observed: {', '.join(map(md, synthetic))}")

@@ -173,7 +173,8 @@ def legend(ranking: Ranking) -> str:
     else:
         apart = f"With fewer than {MIN_SEEDS} seeds no difference is significant."
     below = f" {USELESS}: below a reference that learns nothing." if ranking.floors else ""
-    return f"Mean ± standard deviation over n seeds, in percent. **Bold**: highest mean. {apart}{below}"
+    units, best = ("percent", "highest") if sign(ranking.board.metric) > 0 else ("the unit of the error", "lowest")
+    return f"Mean ± standard deviation over n seeds, in {units}. **Bold**: {best} mean. {apart}{below}"
 
 
 METHOD = Column("Method", _name, "method")
@@ -201,7 +202,7 @@ UNRANKED = [
 HELD_OUT = {UNSEEN: "Unseen clients", ADAPTED: "Unseen clients, adapted"}
 MEASURED = [  # next to the score on a task
     Column("n", partial(_figure, "n", _whole), falling=True),
-    Column("Validation", partial(_figure, "val", percent), falling=True),
+    Column("Validation", partial(_figure, "val", score_text), falling=True),
     Column("Macro-F1", partial(_figure, "macro_f1", percent), falling=True),
     Column("Best round", partial(_figure, "best_round", partial(number, digits=1))),
     Column("Traffic", partial(_figure, "traffic", data_size)),
@@ -289,7 +290,8 @@ def task_table(ranking: Ranking, task: str) -> Table:
         for name, title in HELD_OUT.items()
         if any(finite(entrant[name]) for entrant in entrants)
     ]
-    columns = [METHOD, Column("Score, %", partial(score, task), falling=True, brief="Score"), *held_out, *MEASURED]
+    heading = "Score, %" if sign(board.metric) > 0 else "Score"
+    columns = [METHOD, Column(heading, partial(score, task), falling=True, brief="Score"), *held_out, *MEASURED]
     return _table(f"task:{slug(board.suite)}:{slug(task)}", f"{task} on board {board.suite}", columns, entrants)
 
 

@@ -262,7 +262,8 @@ BASELINE = "fedavg"
 def show_scores(rows: Iterable[Row]) -> None:
     """Print a table for each task of rows with a score; nothing if there is none.
 
-    Differences are over paired seeds, in points, with a 95% t interval for two or more seeds.
+    Differences are over paired seeds, in points (0.01 of a score or an error), with a 95% t interval for two or
+    more seeds.
     """
     scored = [row for row in rows if row.status == "ok" and row.score is not None]
     if not scored:
@@ -306,7 +307,7 @@ def show_ranking(ranking: Ranking) -> list[Table]:
     traffic = board.grid("traffic").median()
     base = next((str(name) for name in scores if board.method_of[str(name)] == BASELINE), None)
     against = ranking.inference.against.get(base or "", {})
-    titles = [] if base is None else [f"vs {base} (95% interval)"]
+    titles = [] if base is None else [f"vs {base}{_unit(board.metric)} (95% interval)"]
     metric = unit("score" if sign(board.metric) > 0 else board.metric)
     table = plain_table(f"{board.title}, {len(scores)} datasets", "mean rank", metric, *titles, "traffic (median)",
                         numeric=True)  # fmt: skip
@@ -322,6 +323,12 @@ def show_ranking(ranking: Ranking) -> list[Table]:
     return [table]
 
 
+def _unit(metric: str) -> str:
+    from ...metrics import sign
+
+    return "" if sign(metric) > 0 else ", points of 0.01"  # next to an error, which is not in percent
+
+
 def _tables(board: Board) -> Iterator[Table]:
     from ...report.statistics import paired_difference
     from ...report.text import data_size, mean_std, points, unit
@@ -330,7 +337,7 @@ def _tables(board: Board) -> Iterator[Table]:
         seeds, measures = board.seeds_of(task), {name: board.measures(task, name) for name in board.entrants}
         base = next((str(name) for name in seeds if board.method_of[str(name)] == BASELINE), None)
         metric = board.metrics[str(board.task_row(task)["dataset"])]
-        against = [] if base is None else [f"vs {base} (95% interval)"]
+        against = [] if base is None else [f"vs {base}{_unit(metric)} (95% interval)"]
         table = plain_table(task, f"{unit(metric)} (mean ± sd)", "seeds", *against, "traffic", numeric=True)
         for entrant, scores in sorted(measures.items(), key=lambda each: -each[1].get("score", -inf)):
             if not scores:

@@ -137,10 +137,9 @@ def _tuned(tuner: Tuner, group: list[Study]) -> list[dict[str, Any]]:
         complain(str(error))
         return []
     for choice in chosen:
-        default = "failed" if choice.default is None else f"{choice.default:.4f}"
-        typer.echo(
-            f"{choice.study}: trial {choice.trial}, validation {choice.val:.4f} (the suite's own {default}): {choice}"
-        )
+        default = "failed" if choice.default is None else f"{abs(choice.default):.4f}"
+        reached = f"validation {abs(choice.val):.4f} (the suite's own {default})"
+        typer.echo(f"{choice.study}: trial {choice.trial}, {reached}: {choice}")
     return [choice.model_dump() for choice in chosen]
 
 

@@ -28,8 +28,8 @@ class Verified(BaseModel):
     key: str
     method: str
     method_version: str = Field(description="of the row, and of the code that ran it again")
-    score: float = Field(ge=0, le=1, description="the score of the row")
-    ours: float | None = Field(None, ge=0, le=1, description="the score of the repetition; empty if it has none")
+    score: float = Field(ge=0, description="the score of the row")
+    ours: float | None = Field(None, ge=0, description="the score of the repetition; empty if it has none")
     bar: float = Field(ge=0, description="the largest difference that passes")
     verdict: Literal["passed", "failed"]
     date: str = Field(description="UTC, ISO 8601, seconds")

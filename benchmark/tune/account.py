@@ -19,7 +19,7 @@ from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 from ...files import write_atomically
 from ...registry import UserError
 from ...report.figures.style import COLOURS, FAINT, RC, legend_below, looks, packed, short
-from ...report.text import ABSENT, markdown_table as sheet, md
+from ...report.text import ABSENT, markdown_table as sheet, md, score_text
 from ..store import Store
 from ..store.row_file import APART
 from ..store.schema import Row
@@ -88,7 +88,8 @@ def page(entries: Sequence[Finished]) -> str:
     cells = sum(len(entry.rows) for entry in entries)
     parts = [
         f"# Tuning of suite {md(entries[0].study.suite)}",
-        "Written by `fglbench tune --report`; docs/tuning.md says how settings are chosen. Validation, in percent.",
+        "Written by `fglbench tune --report`; docs/tuning.md says how settings are chosen. Validation, in percent;"
+        " errors in their unit.",
         f"{len(entries)} studies, {cells} runs ({failed} not ok), {hours:.1f} h in all.",
         "## Budget",
         _budget(entries),
@@ -121,13 +122,15 @@ def _budget(entries: Sequence[Finished]) -> str:
 def _settings(entries: Sequence[Finished]) -> str:
     lines = []
     for study, chosen, _ in entries:
-        first = [100 * values[0] for trial in study.trials if (values := study.values(trial))]
-        spread = f"{min(first):.1f} / {statistics.median(first):.1f} / {max(first):.1f}"
-        default = ABSENT if chosen.default is None else f"{100 * chosen.default:.2f}"
-        gain = ABSENT if chosen.default is None else f"{100 * (chosen.val - chosen.default):+.2f}"
+        first = [values[0] for trial in study.trials if (values := study.values(trial))]
+        spread = " / ".join(score_text(of(first), 1) for of in (min, statistics.median, max))
+        default, gain = ABSENT, ABSENT
+        if chosen.default is not None:
+            scale = 100 if chosen.val >= 0 else 1  # percent, but errors are in their unit
+            default, gain = score_text(chosen.default), f"{scale * (chosen.val - chosen.default):+.2f}"
         what = "the suite's own" if chosen.trial == 0 else md(chosen)
         names = [md(study.cell.dataset.name), md(study.cell.method.name)]
-        lines.append([*names, spread, default, f"{100 * chosen.val:.2f}", gain, str(chosen.trial), what])
+        lines.append([*names, spread, default, score_text(chosen.val), gain, str(chosen.trial), what])
     heads = ["dataset", "method", "first trials: least / median / most", "own", "chosen", "gain", "trial", "setting"]
     return sheet(lines, heads, "llrrrrrl")
 
@@ -192,7 +195,9 @@ def _spread(axes: Axes, studies: Sequence[Study]) -> None:
 
 def _growth(axes: Axes, studies: Sequence[Study], look: dict[str, dict[str, Any]]) -> None:
     for study in studies:
-        first = [scores[0] if (scores := study.values(trial)) else 0.0 for trial in study.trials]
+        values = [study.values(trial)[:1] for trial in study.trials]
+        worst = min(chain.from_iterable(values), default=0.0)  # of a failed trial
+        first = [score[0] if score else worst for score in values]
         best = [value - first[DEFAULT] for value in accumulate(first, max)]
         axes.step(range(1, len(best) + 1), best, where="post", **{**look[study.cell.method.name], "marker": ""})
     axes.set_ylabel("gain, best so far")

@@ -95,7 +95,7 @@ def test_a_latex_table_has_the_means_and_deviations(rows: pd.DataFrame) -> None:
     frame = pd.DataFrame(
         [
             {"suite": "s", "dataset": d, "partition": "p", "clients": 2, "method": m, "method_params": "{}", "seed": s,
-             "key": f"{d}{m}{s}", "status": "ok", "score": v}
+             "key": f"{d}{m}{s}", "status": "ok", "score": v, "score_metric": "accuracy"}
             for d, m, s, v in [("a_b", "x", 0, 0.5), ("a_b", "x", 1, 0.7), ("a_b", "y", 0, 0.4), ("c", "y", 0, 0.25)]
         ]
     )  # fmt: skip
@@ -104,6 +104,9 @@ def test_a_latex_table_has_the_means_and_deviations(rows: pd.DataFrame) -> None:
     assert r"x & $\mathbf{60.0} \pm 14.1$ & -- \\" in text
     assert r"y & $40.0$ & $\mathbf{25.0}$ \\" in text
     assert r"\caption{All.}" in text
+    errors = frame.assign(score=10 * frame["score"], score_metric="RMSE (lower is better)/global model")
+    text = fglbench.to_latex(errors)
+    assert r"x & $6.000 \pm 1.414$ & -- \\" in text and r"y & $\mathbf{4.000}$ & $\mathbf{2.500}$" in text
     assert "x &" not in fglbench.to_latex(frame, methods=["y"])
     with pytest.raises(UserError, match="no row with status ok of z"):
         fglbench.to_latex(frame, methods=["z"])

@@ -1,11 +1,15 @@
-"""A plug-in: methods that can be tuned well, badly or not at all."""
+"""A plug-in: methods that can be tuned well, badly or not at all, and a dataset of numbers."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 from pydantic import Field
 
 from fglbench.benchmark.engine import METHODS, TrainConfig
+from fglbench.datasets import DATASETS
+from fglbench.datasets.csbm import CSBM
 from fglbench.methods.fedavg import FedAvg
 from fglbench.registry import tunable
 
@@ -55,3 +59,15 @@ class Fixed(FedAvg):
 
     def architecture(self, backbones):
         return [backbone.model_copy(update={"dropout": 0.0}) for backbone in backbones]
+
+
+@DATASETS.register("t-numbers")
+class Numbers(CSBM):
+    """A block model with a number per node; its errors are above 1."""
+
+    def load(self):
+        data = super().load()
+        return replace(
+            data, label=torch.zeros_like(data.label), num_classes=1, target=9 * data.feat[:, :1] + 5,
+            goal="node-regression", scored_by="rmse",
+        )  # fmt: skip

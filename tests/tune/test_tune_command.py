@@ -88,6 +88,18 @@ def test_the_report_has_the_numbers_of_the_rows(done, suite, odd) -> None:
     assert (folder / "tuning" / "tiny" / "tuning.png").read_bytes() == picture
 
 
+def test_errors_are_tuned_to_the_lowest(suite, odd, tmp_path, capsys) -> None:
+    wanted = ("-m", "fedavg", "-d", "t-numbers")
+    assert tune(suite, tmp_path, odd, *wanted) == 0
+    rows = [row for row in Store(tmp_path / "tuning").rows("tiny") if row.rounds == 9]
+    chosen = read_tuned(tmp_path / "chosen.yaml")["fedavg"]["t-numbers"]
+    assert -chosen.val == min(row.val for row in rows) > 1
+    assert f"validation {-chosen.val:.4f} " in capsys.readouterr().out
+    assert tune(suite, tmp_path, odd, *wanted, "--report") == 0
+    page = (tmp_path / "tuning" / "tiny" / "README.md").read_text()
+    assert f"{-chosen.default:.3f} |" in page and f"{chosen.val - chosen.default:+.2f} |" in page
+
+
 def test_there_is_no_report_without_a_finished_study(suite, odd, tmp_path, capsys) -> None:
     assert tune(suite, tmp_path, odd, "--report") == 2
     assert "no finished study of suite" in capsys.readouterr().err
