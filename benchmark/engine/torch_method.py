@@ -128,6 +128,8 @@ class TorchMethod(Method):
     def _initial(self, seed: int, features: int, classes: int) -> State:
         with drawing(stream(seed, "initialisation")):
             module = self.build(features, classes)
+        if not isinstance(module, nn.Module):
+            raise UserError(f"{self.name}: `build` returns {type(module).__name__}: return a module")
         state = state_of(module)
         self._modules[_shapes(state)] = module
         return state
@@ -149,8 +151,13 @@ class TorchMethod(Method):
 
     def _sent(self, server: Server) -> Download:
         sent: Download = server.state["sent"]
+        if not isinstance(sent, dict | Each):
+            raise UserError(f"{self.name}: the download is {type(sent).__name__}: `aggregate` returns a dict")
         if self.delivers == "global" and (isinstance(sent, Each) or MODEL not in sent):
-            raise UserError(f"{self.name} sends no 'model', which a global method is scored by: delivers = 'personal'")
+            raise UserError(
+                f"{self.name} sends no 'model', which a global method is scored by: return {{'model': ...}} as the "
+                "download, or set delivers = 'personal'"
+            )
         return sent
 
     def client(self, clients: ClientBatch) -> Tree:
@@ -243,6 +250,8 @@ def _load(module: nn.Module, state: State) -> None:
 def _plain(sent: Tree) -> Tree:
     """The upload of a client: modules replaced by their states, tensors copied. UserError for other types."""
     sendable: Tree = {}
+    if not isinstance(sent, dict):
+        raise UserError(f"`train` returns {type(sent).__name__}: return a dict, or None to upload the model")
     for name, value in sent.items():
         if isinstance(value, nn.Module):
             sendable[name] = state_of(value)

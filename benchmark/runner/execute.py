@@ -9,6 +9,7 @@ import json
 import math
 import os
 import random
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ from .system import cpu_seconds, ended_with, peak, peak_memory, reset_peak, rese
 
 T = TypeVar("T")
 KEPT = 2  # datasets and federations
+LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 ALLOCATION = ("out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc", "std::length_error")
 
 
@@ -174,8 +176,10 @@ def _one_line(error: BaseException) -> str:
 
 
 def explain(error: Exception) -> str:
-    """Type, message and place of an error on one line."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
+    """Type, message and place of an error on one line. The place is in no library, if there is one."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(("<", *LIBRARIES))]
+    last = (own or frames)[-1]
     return f"{type(error).__name__}: {_one_line(error) or 'no message'} ({Path(last.filename).name}:{last.lineno})"
 
 

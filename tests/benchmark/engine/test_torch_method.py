@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import dgl
@@ -27,6 +28,7 @@ from fglbench.benchmark.engine import (
 from fglbench.benchmark.engine.backbone import initial
 from fglbench.benchmark.engine.outcome import Outcome
 from fglbench.benchmark.engine.train import train
+from fglbench.benchmark.runner.execute import explain
 from fglbench.datasets.federation import Federation
 from fglbench.registry import UserError
 
@@ -372,9 +374,29 @@ class Uneven(Paper):
         return {"model": model, **({"more": torch.ones(1)} if client.id else {})}
 
 
+class Returnless(Paper):
+    """A hook without its `return`."""
+
+    name = "returnless"
+    hook: str = "aggregate"
+
+    def build(self, features: int, classes: int) -> Any:
+        return None if self.hook == "build" else super().build(features, classes)
+
+    def train(self, model: Any, client: Client) -> Any:
+        return model if self.hook == "train" else super().train(model, client)
+
+    def aggregate(self, server: Any, uploads: Any) -> Any:
+        return None if self.hook == "aggregate" else uploads["model"]
+
+
 @pytest.mark.parametrize(
     ("method", "message"),
     [
+        (Returnless(), "returnless: the download is NoneType: `aggregate` returns a dict"),
+        (Returnless(hook="none"), "sends no 'model', which a global method is scored by: return {'model': ...}"),
+        (Returnless(hook="build"), "returnless: `build` returns NoneType: return a module"),
+        (Returnless(hook="train"), "`train` returns Net: return a dict, or None to upload the model"),
         (Wordy(), "'note' of type str: return tensors"),
         (Modelless(), "uploads no 'model': define `aggregate`"),
         (Uneven(), "clients upload different things"),
@@ -384,6 +406,12 @@ class Uneven(Paper):
 def test_a_mistake_is_one_line(method: TorchMethod, message: str, federation: Federation) -> None:
     with pytest.raises(UserError, match=message):
         run(method, federation)
+
+
+def test_an_error_of_a_library_is_placed_in_the_code_that_called_it() -> None:
+    with pytest.raises(IndexError) as raised:
+        F.cross_entropy(torch.zeros(1, 2), torch.tensor([5]))
+    assert re.fullmatch(r"IndexError: Target 5 is out of bounds. \(test_torch_method.py:\d+\)", explain(raised.value))
 
 
 def test_several_architectures_are_skipped_with_the_reason(federation: Federation) -> None:
