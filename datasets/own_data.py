@@ -95,7 +95,7 @@ def announce(folder: Path, tell: Callable[[str], object] = lambda line: None) ->
     for line in [*mistakes, *mistakes.notes]:
         tell(line)
     if mistakes:
-        count = f"{len(mistakes)} mistake{'s' * (len(mistakes) > 1)}"
+        count = f"{mistakes.total} mistake{'s' * (mistakes.total > 1)}"
         raise UserError(f"{folder}: {count} in the files; docs/own-data.md says what belongs there")
     _folders[path.name] = path
     return f"{OWN}{path.name}"
@@ -209,7 +209,7 @@ def content_of(folder: Path) -> Content:
             return _from_memory(file)
     content, mistakes = _read(folder, stamp)
     if content is None:
-        more = f" (and {len(mistakes) - 1} more mistakes)" if len(mistakes) > 1 else ""
+        more = f" (and {mistakes.total - 1} more mistakes)" if mistakes.total > 1 else ""
         raise UserError(f"{OWN}{folder.name}: {mistakes[0]}{more}")
     return content
 

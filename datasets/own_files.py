@@ -39,20 +39,26 @@ LARGEST = float(np.finfo(np.float32).max)
 
 class Mistakes(list[str]):
     """One line per mistake: "nodes.csv:7: label 'x' ...; fix". notes: lines about data that are not used or suspicious.
-    classes, sites: the words of the label codes and client codes."""
+    total: their number, with those without a line. classes, sites: the words of the label codes and client codes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.notes: list[str] = []
+        self._rest = 0
         self.classes: list[str] = []
         self.sites: list[str] = []
 
     def where(self, wrong: np.ndarray, line: Callable[[int], str]) -> None:
-        """Add a line for each of the first SHOWN places where `wrong` (n,) is True, and one that counts the rest."""
+        """Add a line for each of the first SHOWN places where `wrong` (n,) is True; the last counts the rest."""
         places = np.flatnonzero(wrong).tolist()
         self += [line(place) for place in places[:SHOWN]]
         if len(places) > SHOWN:
-            self.append(f"{line(places[SHOWN])} (and {len(places) - SHOWN - 1} more of the kind)")
+            self[-1] += f" (and {len(places) - SHOWN} more of the kind)"
+            self._rest += len(places) - SHOWN
+
+    @property
+    def total(self) -> int:
+        return len(self) + self._rest
 
 
 @dataclass
@@ -295,9 +301,9 @@ def _arrays(path: Path, mistakes: Mistakes) -> dict[str, Any] | None:
             mistakes.append(f"{path.name}: features as one array and as {CSR[0]}, ...; keep one of both")
         if mistakes:
             return None
-        if "features" not in arrays:
+        if "features" not in arrays and CSR[0] in arrays:
             arrays["features"] = contents.csr(arrays, "features")
-        _ = arrays["edges"], arrays["labels"]
+        _ = [arrays[name] for name in ("edges", "features", "labels")]
     except contents.Unsound as error:
         mistakes.append(f"{path.name}: {error}")
         return None

@@ -186,6 +186,7 @@ def test_each_mistake_is_one_line_with_place_value_and_fix(
         ("test", [True, True, False, False], "graph.npz: test[0]: also in train"),
         ("test", [0, 1], "graph.npz: test is int64 (2,)"),
         ("labels", None, "graph.npz: no array 'labels'"),
+        ("features", None, "graph.npz: no array 'features'; "),
         ("edges", [[0, 1, 2], [1, 2, 3]], "graph.npz: edges is int64 (2, 3) for N = 4; give whole numbers (M, 2): tr"),
         ("clients", [{}, {}, {}, {}], "graph.npz: array 'clients' has Python objects"),
         ("train", "train_mask", "graph.npz: array 'train_mask': is it 'train'? rename it"),
@@ -211,8 +212,10 @@ def test_many_mistakes_of_a_kind_are_counted(villages: Path) -> None:
     with (villages / "edges.csv").open("a") as file:
         file.writelines(f"ann,nobody{i}\n" for i in range(SHOWN + 30))
     mistakes = read(villages)[1]
-    assert len(mistakes) == SHOWN + 1
-    assert mistakes[-1].endswith("(and 29 more of the kind)")
+    assert len(mistakes) == SHOWN
+    assert mistakes[-1].endswith("(and 30 more of the kind)")
+    with pytest.raises(UserError, match=f": {SHOWN + 30} mistakes in the files"):
+        announce(villages)
 
 
 def test_content_error_has_the_first_mistake_and_the_count(villages: Path) -> None:
