@@ -24,7 +24,7 @@ def scores(rows: pd.DataFrame, *, metric: str = "score", axes: Axes | None = Non
     """Draw one dot per seed of each method, and a line at the mean.
 
     rows: one task's rows, from `run` or `load_results`. metric: a column of them, as score, val or macro_f1. UserError
-    for rows of several tasks, and for rows without the metric.
+    for rows of several tasks, for several rows of a method and seed, and for rows without the metric.
     """
     _one_task(rows, [*TASK, "method", metric])
     axes, scored = axes or _axes(), rows.dropna(subset=[metric])
@@ -94,3 +94,7 @@ def _one_task(rows: pd.DataFrame, columns: list[str]) -> None:
         names = [f"{dataset} ({partition}, {clients} clients)" for dataset, partition, clients in tasks.values[:3]]
         given = f"these are of {len(tasks)}: {'; '.join(names) or 'none'}"
         raise UserError(f"rows of one task make a figure, {given}; choose some first")
+    repeated = rows[rows.duplicated(["method", "seed"])]
+    if len(repeated):
+        method, seed = repeated.iloc[0][["method", "seed"]]
+        raise UserError(f"{method}, seed {seed}, has several rows (several suites or settings): choose the rows of one")

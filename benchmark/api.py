@@ -234,8 +234,8 @@ def curves(rows: pd.DataFrame, results: str | os.PathLike[str] = WRITTEN) -> pd.
     """Return the curves of runs, one line per run and round: NAMES, `round`, and the stored curves: `val`, `score`,
     `upload_bytes` and `download_bytes` (totals up to the round), ...
 
-    rows: from `run` or `load_results`. results: the folder of the rows. Runs without curves have no line. UserError for
-    a missing folder or column.
+    rows: from `run` or `load_results`; columns of NAMES that they lack are left out. results: the folder of the rows.
+    Runs without curves have no line. UserError for a missing folder or column.
     """
     return _unfolded(rows, results, "history", "round")
 
@@ -249,9 +249,10 @@ def per_client(rows: pd.DataFrame, results: str | os.PathLike[str] = WRITTEN) ->
 def _unfolded(rows: pd.DataFrame, results: str | os.PathLike[str], part: str, index: str) -> pd.DataFrame:
     import pandas as pd
 
-    _check(rows, NAMES)
+    _check(rows, ["suite", "key"])
+    names = [name for name in NAMES if name in rows]
     store, frames = Store(folder_argument("results", results)).existing(), []
-    for place in rows[NAMES].to_dict("records"):
+    for place in rows[names].to_dict("records"):
         stored = (store.history(place["suite"], place["key"]) or {}).get(part)
         if not stored:
             continue
@@ -260,9 +261,9 @@ def _unfolded(rows: pd.DataFrame, results: str | os.PathLike[str], part: str, in
             frame.insert(0, index, range(len(frame)))
         frames.append(frame.assign(**place))
     if not frames:
-        return pd.DataFrame(columns=[*NAMES, index, "val", "score"])
+        return pd.DataFrame(columns=[*names, index, "val", "score"])
     table = pd.concat(frames, ignore_index=True)
-    return table[[*NAMES, index, *(name for name in table if name not in (*NAMES, index))]]
+    return table[[*names, index, *(name for name in table if name not in (*names, index))]]
 
 
 def to_latex(
@@ -277,7 +278,7 @@ def to_latex(
     """
     if metric not in METRICS:
         raise UserError(f"metric is {metric!r}; it is one of {', '.join(METRICS)}")
-    _check(rows, [*NAMES, "status", "score_metric", metric])
+    _check(rows, ["dataset", "method", "seed", "status", "score_metric", metric])
     scored = rows[rows["status"] == "ok"]
     wanted = list(dict.fromkeys(scored["method"] if methods is None else several("methods", methods, str)))
     unknown = [name for name in wanted if name not in set(scored["method"])]

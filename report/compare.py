@@ -15,24 +15,24 @@ from . import text
 from .board import Board
 from .inference import RULE, Inference
 from .loading import load_boards
-from .statistics import Posterior, paired_difference
+from .statistics import MIN_SEEDS, Posterior, paired_difference
 from .templating import document
-from .text import ABSENT, markdown_table, plain, score_text
+from .text import ABSENT, count, markdown_table, plain, score_text
 
 
 @dataclass(frozen=True)
 class Comparison:
     """tasks: one line per task with scores of both for a common seed: task, dataset, n (seeds), first, second,
-    difference, low, high (95% t interval over seeds), p. datasets: mean difference per dataset. main: the number of
-    datasets of the main metric. mean, low, high: over these, with the 95% interval of the posterior. verdict: the
-    result as a sentence. Scores and differences are fractions."""
+    difference, low, high (95% t interval over seeds), p. datasets: mean difference per dataset. scope: the datasets of
+    mean, low, high (the 95% interval of the posterior) and verdict, as "2 datasets"; verdict is a sentence. Scores and
+    differences are fractions."""
 
     suite: str
     first: str
     second: str
     tasks: pd.DataFrame
     datasets: pd.Series
-    main: int
+    scope: str
     mean: float
     low: float
     high: float
@@ -67,7 +67,11 @@ def compare(board: Board, first: str, second: str) -> Comparison | None:
     over = inference.difference(first, second)
     verdict = _verdict(first, second, over, inference.unit)
     mean = float(datasets[main].mean()) if inference.unit == "none" else over.mean
-    return Comparison(board.suite, first, second, tasks, datasets, len(main), mean, over.low, over.high, verdict)
+    averaged = inference.tested if inference.unit == "seed" else main
+    scope = count(len(averaged), "dataset") + " of one metric" * (len(main) < len(datasets))
+    if inference.unit == "seed" and (tasks.loc[tasks["dataset"].isin(main), "n"] < MIN_SEEDS).any():
+        scope += f" with at least {MIN_SEEDS} common seeds"
+    return Comparison(board.suite, first, second, tasks, datasets, scope, mean, over.low, over.high, verdict)
 
 
 def _verdict(first: str, second: str, posterior: Posterior, unit: str) -> str:
@@ -109,7 +113,7 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
     datasets, mean, verdict = comparison.datasets.to_dict(), comparison.mean, comparison.verdict
     return {
         **names, "tasks": tasks.to_dict("records"), "datasets": datasets, "mean": mean, "interval": interval,
-        "verdict": verdict,
+        "scope": comparison.scope, "verdict": verdict,
     }  # fmt: skip
 
 

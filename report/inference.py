@@ -195,14 +195,18 @@ class Inference:
             return "Fewer than two methods are complete: there is nothing to compare."
         if self.unit == "none":
             return f"{RULE}. Here both are too few (a task needs {MIN_SEEDS} seeds): nothing is compared."
-        tested = len({self.dataset_of[task] for task in self._strata})
-        several = f"{tested} dataset{'' if tested == 1 else 's'}"
+        several = f"{len(self.tested)} dataset{'' if len(self.tested) == 1 else 's'}"
         here = f"{len(self.scores)} datasets" if self.unit == "dataset" else f"seeds of tasks on {several}"
         return (
             f"{RULE}. Here: {here}. Two methods share a letter if neither is shown to be better than the other by more "
             f"than one point. {len(self.leaders) - 1} of the other {len(self.order) - 1} methods share a letter with "
             "the first by mean rank."
         )
+
+    @property
+    def tested(self) -> set[str]:
+        """The datasets with a task of enough seeds: those of the differences if the unit is the seed."""
+        return {self.dataset_of[task] for task in self._strata}
 
     @cached_property
     def _strata(self) -> dict[Any, pd.DataFrame]:

@@ -121,5 +121,12 @@ for command in (
     submit.validate, reproduce.verify, run.adopt, report.pack, machine.doctor,
 ):  # fmt: skip
     app.command(command.__name__.rstrip("_"), cls=Command)(command)
-app.add_typer(new_and_check.app, name="new")
-app.add_typer(data.app, name="data")
+
+
+def _overview(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+for name, group in (("new", new_and_check.app), ("data", data.app)):
+    app.add_typer(group, name=name, callback=_overview, invoke_without_command=True)

@@ -97,7 +97,7 @@ def measured(cells: list[Cell]) -> dict[Task, dict[str, float]]:
     return means
 
 
-app = typer.Typer(help="Datasets: list, fetch, look at, cut into clients.", no_args_is_help=True)
+app = typer.Typer(help="Datasets: list, fetch, look at, cut into clients.")
 app.command()(describe)
 
 

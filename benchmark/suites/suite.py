@@ -100,7 +100,7 @@ Several = Annotated[list[T], BeforeValidator(_as_list), Field(min_length=1)]
 Partition = Annotated[Choice, BeforeValidator(_as_entry), _known(PARTITIONS)]
 Split = Annotated[Choice, BeforeValidator(_as_entry), _known(SPLITS)]
 Backbones = Annotated[list[Annotated[Choice, _known(BACKBONES)]], BeforeValidator(_as_backbones), Field(min_length=1)]
-Count = Annotated[int, Field(ge=1, strict=True)]
+Count = Annotated[int, Field(ge=1, lt=SEED_BOUND, strict=True)]
 Seed = Annotated[int, Field(ge=0, lt=SEED_BOUND, strict=True)]
 Training = Annotated[dict[str, Any], _checked(train_config)]
 

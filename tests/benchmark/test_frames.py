@@ -54,6 +54,8 @@ def test_figures_are_of_one_task_with_curves(rows: pd.DataFrame, of_cora: pd.Dat
         fglbench.plot.curves(of_cora, RESULTS, value="nothing")
     with pytest.raises(UserError, match="these are of 0"):
         fglbench.plot.per_client(of_cora[:0], RESULTS)
+    with pytest.raises(UserError, match="fedprox, seed 0, has several rows"):
+        fglbench.plot.scores(pd.concat([of_cora, of_cora[of_cora["method"] == "fedprox"].assign(method_params="{}")]))
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +74,13 @@ def test_curves_equal_the_store(rows: pd.DataFrame) -> None:
             assert curve[name].tolist() == kept["history"][name]
         row = few.set_index("key").loc[key]
         assert curve.set_index("round")["score"][row["best_round"]] == pytest.approx(row["score"], abs=1e-6)
+
+
+def test_rows_with_a_column_per_setting_have_curves_too(rows: pd.DataFrame) -> None:
+    wide = fglbench.load_results(RESULTS, "quick", expand=True)
+    for frame in (fglbench.curves, fglbench.per_client):
+        pd.testing.assert_frame_equal(frame(wide, RESULTS), frame(rows, RESULTS).drop(columns="method_params"))
+    assert fglbench.to_latex(wide) == fglbench.to_latex(rows)
 
 
 def test_the_mean_over_clients_is_the_score(rows: pd.DataFrame) -> None:

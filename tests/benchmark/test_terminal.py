@@ -105,6 +105,13 @@ def test_more_than_an_hour_is_asked_about_on_a_terminal_only(monkeypatch: pytest
     assert len(questions) == 1
 
 
+@pytest.mark.parametrize("group", ["new", "data"])
+def test_a_group_without_a_command_shows_its_help(capsys: pytest.CaptureFixture[str], group: str) -> None:
+    assert main([group]) == 0
+    shown = capsys.readouterr()
+    assert f"Usage: fglbench {group}" in shown.out.splitlines()[0] and not shown.err
+
+
 def test_help_is_grouped_and_short(capsys: pytest.CaptureFixture[str]) -> None:
     import typer
 

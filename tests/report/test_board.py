@@ -121,6 +121,19 @@ def test_compare_by_hand() -> None:
     assert "+10.20" in as_text(duel)
 
 
+def test_compare_names_the_datasets_of_the_mean() -> None:
+    """Two seeds on one dataset are too few for the mean over seeds, so it is over the other dataset."""
+    rows = [
+        samples.row(dataset, name, seed, score + seed / 100)
+        for dataset, seeds in (("cora", 2), ("pubmed", 3))
+        for name, score in (("a", 0.5), ("b", 0.4 if dataset == "cora" else 0.45))
+        for seed in range(seeds)
+    ]
+    text = as_text(compare(samples.board(rows), "a", "b"))
+    assert "Mean over 1 dataset with at least 3 common seeds: +5.00" in text
+    assert "Of 2 datasets higher on 2" in text
+
+
 def test_compare_tests_six_datasets() -> None:
     rows = []
     for i, name in enumerate("uvwxyz"):
