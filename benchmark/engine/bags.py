@@ -80,8 +80,9 @@ def edge_bags(graph: dgl.DGLGraph, end: str, heads: int) -> EdgeBags:
     """Return the edges by target (end "target") or by source, computed once for each graph."""
     known = _EDGES.setdefault(graph, {})
     if (end, heads) not in known:
-        layout, others = ("csc", graph.num_src_nodes()) if end == "target" else ("csr", graph.num_dst_nodes())
-        known[end, heads] = EdgeBags.of(*graph.adj_tensors(layout), others, heads)
+        layout, nodes = ("csc", graph.num_src_nodes()) if end == "target" else ("csr", graph.num_dst_nodes())
+        ends, others, ids = graph.adj_tensors(layout)
+        known[end, heads] = EdgeBags.of(ends, others, ids, nodes, heads)
     return known[end, heads]
 
 
@@ -95,7 +96,7 @@ class EdgeSum(Function):
         return edge_bags(graph, "target", u.shape[1]).sums(u, e)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[None, torch.Tensor | None, torch.Tensor | None]:
         u, e = ctx.saved_tensors
         _, of_u, of_e = ctx.needs_input_grad
@@ -113,7 +114,7 @@ class EdgeDot(Function):
         return edge_bags(graph, "target", u.shape[1]).dots(v, u)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[None, torch.Tensor | None, torch.Tensor | None]:
         u, v = ctx.saved_tensors
         _, of_u, of_v = ctx.needs_input_grad
