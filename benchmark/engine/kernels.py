@@ -75,7 +75,7 @@ def by_run(stack: torch.Tensor, counts: list[int]) -> Sequence[torch.Tensor]:
 
 
 class Kernels:
-    """The kernels of the CPU: MKL's sparse products, a loop of dense ones per client, DGL per edge."""
+    """The kernels of the CPU: MKL's sparse products, a loop of dense ones per client, bags and DGL over edges."""
 
     def csr(self, ends: torch.Tensor, indices: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]) -> Any:
         """A sparse matrix (n, m) for `csr_product`: row ends (n + 1,) and column indices, 32 bits, and values."""
