@@ -162,7 +162,7 @@ def test_the_readme(workdir: Path) -> None:
     few = (r"(fglbench run --quick) (--results)", r"\1 -m fedavg,fedprox,local -d cora \2")
     short = (r"(fglbench run .*)", rf"\1 {SHORT}")
     plain = (r"fglbench new method my-method --torch.*", "")
-    walk("README.md", few, short, plain, (r"(fglbench (?:reproduce|recommend|compete) .*)", r"\1 --dry-run"))
+    walk("README.md", few, short, plain, (r"(fglbench (?:run --all|reproduce|recommend|compete) .*)", r"\1 --dry-run"))
     rows = fglbench.load_results("runs/first")
     assert len(rows) == 6 and set(rows["status"]) == {"ok"}
 

@@ -46,7 +46,7 @@ Entry = dict[str, Any]
 
 
 def list_(kind: Kind = None, plugin: Plugins = None, json: Json = False) -> None:
-    """List the methods (by family), datasets, partitions, splits, backbones or suites there are."""
+    """List methods (by family), datasets, partitions, splits, backbones or suites."""
     if kind is None:
         raise UserError(f"say what to list, as in `fglbench list methods` (one of {', '.join(KINDS)})")
     if kind not in KINDS:
@@ -76,7 +76,7 @@ def _groups(entries: list[Entry], terminal: bool) -> Iterator[tuple[str, list[En
 
 
 def show(name: Name, plugin: Plugins = None, json: Json = False) -> None:
-    """Show what a method, dataset, partition, split, backbone or suite is: source, facts, parameters with defaults."""
+    """Show a method, dataset, partition, split, backbone or suite: source, facts, parameters with defaults."""
     entry = api.show(name)
     if json:
         print_json({**vars(entry), "parameters": [value._asdict() for value in entry.parameters]})
@@ -111,10 +111,10 @@ OWN = "own:"  # prefix of the names of users' datasets
 
 
 def status(suite: Suites = None, results: ReadResults = None, plugin: Plugins = None, json: Json = False) -> None:
-    """Show, for every suite, how many runs are done, failed, skipped (with the reasons), still to do or cut off.
+    """Show, for every suite, how many runs are done, failed, skipped (with the reasons), to do, or not converged.
 
-    Without --suite: the suites that have rows, or all where there are no rows. Others are rows of methods, datasets or
-    settings that a suite itself does not have.
+    Without --suite: the suites that have rows, or all suites if there are no rows. Others: rows of methods, datasets or
+    settings that the suite does not have.
     """
     results = found_folder(results, (names(suite) or (None,))[0])
     if results.exists() and not results.is_dir():

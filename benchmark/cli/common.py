@@ -92,51 +92,61 @@ def _naming(kind: str, *flags: str, metavar: str = "NAME[,NAME]", help: str) -> 
 
 
 Methods = Annotated[
-    Names, _naming("method", "-m", "--method", metavar="METHOD[,METHOD]", help="only these, or new to the suite")
+    Names,
+    _naming("method", "-m", "--method", metavar="METHOD[,METHOD]", help="only these, or others in the same suite"),
 ]
 Datasets = Annotated[
-    Names, _naming("dataset", "-d", "--dataset", metavar="DATASET[,...]", help="only these, or new to the suite")
+    Names,
+    _naming("dataset", "-d", "--dataset", metavar="DATASET[,...]", help="only these, or others in the same suite"),
 ]
 Partitions = Annotated[Names, _naming("partition", "-p", "--partition", help="only these partitions")]
-Backbones = Annotated[Names, _naming("backbone", "-b", "--backbone", help="only these; a+b: mixed")]
+Backbones = Annotated[Names, _naming("backbone", "-b", "--backbone", help="only these; a+b: both, mixed over clients")]
 Suites = Annotated[Names, _naming("suite", "-s", "--suite", metavar="SUITE[,...]", help="only these suites")]
 Splits = Annotated[Names, _naming("split", "--split", help="only these splits")]
 Clients = Annotated[Names, typer.Option("-k", "--clients", metavar="N[,N]", help="only these numbers of clients")]
 Seeds = Annotated[str | None, typer.Option("--seeds", metavar="N", help="a count (3), a list (0,4) or a range (3-5)")]
-Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, metavar="N", help="worker processes (one a core)")]
-Threads = Annotated[int, typer.Option(min=1, metavar="N", help="threads a worker")]
-Device = Annotated[
-    str, typer.Option(metavar="NAME", help="what computes: cpu, cuda (one worker per GPU), cuda:N, auto: cuda if any")
+Jobs = Annotated[
+    int | None, typer.Option("-j", "--jobs", min=1, metavar="N", help="worker processes (default: one per core)")
 ]
-Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="seconds a run may take; 0: any")]
-Memory = Annotated[float | None, typer.Option(min=0.1, metavar="GIB", help="GiB a worker may take")]
-Backends = Annotated[str, typer.Option(metavar="NAME", help="where runs go: processes (of this machine) or ray")]
-Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="of a running Ray cluster")]
+Threads = Annotated[int, typer.Option(min=1, metavar="N", help="threads per worker")]
+Device = Annotated[
+    str, typer.Option(metavar="NAME", help="cpu, cuda (one worker per GPU), cuda:N or auto (cuda if there is a GPU)")
+]
+Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="longest time of a run in seconds; 0: no limit")]
+Memory = Annotated[float | None, typer.Option(min=0.1, metavar="GIB", help="most memory of a worker in GiB")]
+Backends = Annotated[
+    str, typer.Option(metavar="NAME", help="where runs are executed: processes (of this machine) or ray")
+]
+Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="address of a running Ray cluster")]
 Rerun = Annotated[Names, typer.Option(metavar="KIND", help="run again: failed, timeout, oom, skipped, stale or all")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="say what would be run, and stop")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask about runs of more than one core-hour")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="print the plan and its cost; run nothing")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask before more than one core-hour")]
 Results = Annotated[Path, typer.Option("--results", metavar="DIR", callback=_expanded, help="the results folder")]
 ReadResults = Annotated[
-    Path | None, typer.Option("--results", metavar="DIR", help="the results folder [runs while it has rows]")
+    Path | None, typer.Option("--results", metavar="DIR", help="the results folder [runs if it has rows, else results]")
 ]
-Json = Annotated[bool, typer.Option("--json", help="as JSON, for programs")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 ResultsOrSubmission = Annotated[Path, typer.Argument(metavar="PATH", help="a results folder or a submission")]
 Submitter = Annotated[str, typer.Option(envvar="FGLBENCH_SUBMITTER", help="your name, for the rows")]
-Settings = Annotated[Names, typer.Option("--set", metavar="KEY=VALUE", help="training.lr=0.1, method.mu=1, mu=1")]
+Settings = Annotated[
+    Names, typer.Option("--set", metavar="KEY=VALUE", help="change a setting: training.lr=0.1, method.mu=1 or mu=1")
+]
 Parameters = Annotated[
     Names, typer.Option("--set", metavar="KEY=VALUE", help="a parameter, as in mu=0.1 or features=raw")
 ]
-MissingRows = Annotated[bool, typer.Option("--record-missing", help="a row for each run whose data is unavailable")]
+MissingRows = Annotated[
+    bool, typer.Option("--record-missing", help="write a row for each run whose data is unavailable")
+]
 Embeddings = Annotated[
-    bool, typer.Option("--embeddings", help="keep test embeddings, for the report's t-SNE and CKA figures")
+    bool, typer.Option("--embeddings", help="store test embeddings for the report's t-SNE and CKA figures")
 ]
 SaveModels = Annotated[
-    bool, typer.Option("--save-models", help="keep the models of the best round, for fglbench.load_model")
+    bool, typer.Option("--save-models", help="store the models of the best round for fglbench.load_model")
 ]
 Data = Annotated[
     str | None,
     typer.Option(
-        "--data", metavar="FOLDER", help="a graph of your own: a folder with nodes.csv and edges.csv, or graph.npz"
+        "--data", metavar="FOLDER", help="your own graph: a folder with nodes.csv and edges.csv, or graph.npz"
     ),
 ]
 Metric = Annotated[
@@ -144,11 +154,11 @@ Metric = Annotated[
     typer.Option(
         "--metric",
         metavar="NAME",
-        help="with --data: accuracy, macro-f1, roc-auc or average-precision; it selects and it is the score",
+        help="with --data: accuracy, macro-f1, roc-auc or average-precision; also selects the best round",
     ),
 ]
 TunedFile = Annotated[
-    Path | None, typer.Option("--tuned", metavar="FILE", help="settings that `fglbench tune --data` wrote")
+    Path | None, typer.Option("--tuned", metavar="FILE", help="file of settings, written by `fglbench tune --data`")
 ]
 PluginNames = Annotated[  # imported in another process only
     Names, typer.Option("--plugin", metavar="FILE", help="a Python file or module that registers the methods, ...")

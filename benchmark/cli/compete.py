@@ -34,11 +34,11 @@ QUICK_TRIALS, QUICK_ROUNDS, QUICK_SEEDS = 3, 40, 2
 
 def compete(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="a Python file that registers your method")],
-    method: Annotated[str | None, typer.Option("-m", "--method", help="if the file has several")] = None,
+    method: Annotated[str | None, typer.Option("-m", "--method", help="the method, if the file has several")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="a preview: 3 datasets, 40 rounds, 2 seeds")] = False,
     dataset: given.Datasets = None,
     trials: Annotated[int | None, typer.Option("--trials", min=2, help="settings per dataset [the board's]")] = None,
-    rounds: Annotated[int | None, typer.Option("--rounds", min=3, help="of a run [the board's]")] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", min=3, help="rounds of a run [the board's]")] = None,
     seeds: given.Seeds = None,
     jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
     memory_limit: given.Memory = None, device: given.Device = "cpu", dry_run: given.DryRun = False,
@@ -51,7 +51,7 @@ def compete(
 ) -> int:  # fmt: skip
     """Check a method, tune it with the board's budget, run it on the board's tasks and print its place.
 
-    The cost is printed first. If it was stopped, the same command resumes. With --quick, or with other datasets,
+    The cost is printed first. After an interruption the same command continues. With --quick, or with other datasets,
     rounds or trials, the place is a preview: the published methods had the full budget. With --meta the rows are packed
     for a pull request, as by `fglbench submit`, into RESULTS/METHOD-submission.
     """

@@ -191,15 +191,13 @@ def info(
 def partition(
     name: Annotated[str, typer.Argument(metavar="NAME", help="a dataset", autocompletion=completes("dataset"))],
     partition: Annotated[
-        str, typer.Option("--partition", metavar="NAME", help="how to cut it", autocompletion=completes("partition"))
+        str, typer.Option("--partition", metavar="NAME", help="the partition", autocompletion=completes("partition"))
     ] = "louvain",
-    clients: Annotated[int, typer.Option("--clients", "-k", metavar="K", help="into how many clients")] = 10,
+    clients: Annotated[int, typer.Option("--clients", "-k", metavar="K", help="number of clients")] = 10,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="seed of the run, as in `fglbench run`")] = 0,
     set_: Parameters = None,
     plot: Annotated[bool, typer.Option("--plot", help="draw the label distribution")] = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="where --plot draws (png, pdf, svg)")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="file of --plot (png, pdf, svg)")] = None,
     plugin: Plugins = None,
     json: Json = False,
 ) -> None:

@@ -169,26 +169,26 @@ TABLES = (("A round", ""), ("Where the time goes, ms a round (share)", ""), ("Me
 
 
 def profile(
-    case: Annotated[list[str] | None, typer.Option("--case", help="DATASET:CLIENTS, as often as you like")] = None,
-    rounds: Annotated[int, typer.Option(min=2, help="measured rounds (of a race: turns), after some to warm up")] = 21,
-    epochs: Annotated[int, typer.Option(min=1, help="local epochs E a round")] = 3,
+    case: Annotated[list[str] | None, typer.Option("--case", help="DATASET:CLIENTS; may be repeated")] = None,
+    rounds: Annotated[int, typer.Option(min=2, help="measured rounds (with --peer: turns), after warm-up")] = 21,
+    epochs: Annotated[int, typer.Option(min=1, help="local epochs per round")] = 3,
     threads: Annotated[int, typer.Option(min=1, help="threads of the measuring process")] = os.cpu_count() or 1,
     device: given.Device = "cpu",
     all_methods: Annotated[
-        bool, typer.Option("--all-methods", help="every method beside FedAvg on Cora, 10 clients")
+        bool, typer.Option("--all-methods", help="every method, next to FedAvg, on Cora, 10 clients")
     ] = False,
     method: Annotated[
         given.Names,
-        typer.Option("-m", "--method", metavar="METHOD[,METHOD]", help="only these beside FedAvg on Cora, 10 clients"),
+        typer.Option("-m", "--method", metavar="METHOD[,METHOD]", help="these, next to FedAvg, on Cora, 10 clients"),
     ] = None,
     output: Annotated[
         Path | None, typer.Option(help="also write the tables to this Markdown file, whose other sections stay")
     ] = None,
     peer: Annotated[
-        str | None, typer.Option(metavar="NAME=PATH", help="race openfgl or fedgb on Cora, 10 clients, instead")
+        str | None, typer.Option(metavar="NAME=PATH", help="instead: compare with openfgl or fedgb on Cora, 10 clients")
     ] = None,
     peer_python: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="the Python that has what the peer needs (default: this one)")
+        Path | None, typer.Option(metavar="FILE", help="Python with the packages of the peer (default: this one)")
     ] = None,
     json: given.Json = False, plugin: given.PluginNames = None,
 ) -> None:  # fmt: skip

@@ -66,7 +66,7 @@ def in_tree(folder: Path) -> bool:
 app = typer.Typer(help="Start something new: a method, a partition, a split, a backbone.")
 
 
-NewName = Annotated[str, typer.Argument(metavar="NAME", help="as it will be called: lower case, as in my-method")]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="its name in lower case, for example my-method")]
 Into = Annotated[Path, typer.Option("--into", metavar="DIR", help="the folder for the file")]
 
 
@@ -79,7 +79,7 @@ def method(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Write one file with a working method to start from, and say what comes next."""
+    """Write one file with a working method to start from, and print the next commands."""
     what = "your model, training loop and docstring" if torch else "your method's objective, server rule and docstring"
     _started("method", name, into, what, "--quick -m", json, torch=torch)
     typer.echo("CONTRIBUTING.md describes the way from there to results on the leaderboard", err=json)
@@ -87,19 +87,19 @@ def method(
 
 @app.command()
 def partition(name: NewName, into: Into = Path(), json: Json = False) -> None:
-    """Write one file with a working partition to start from, and say what comes next."""
+    """Write one file with a working partition to start from, and print the next commands."""
     _started("partition", name, into, "your rule and docstring", "--quick -m fedavg -p", json)
 
 
 @app.command()
 def split(name: NewName, into: Into = Path(), json: Json = False) -> None:
-    """Write one file with a working split to start from, and say what comes next."""
+    """Write one file with a working split to start from, and print the next commands."""
     _started("split", name, into, "your rule and docstring", "--quick -m fedavg --split", json)
 
 
 @app.command()
 def backbone(name: NewName, into: Into = Path(), json: Json = False) -> None:
-    """Write one file with a working backbone to start from, and say what comes next."""
+    """Write one file with a working backbone to start from, and print the next commands."""
     _started("backbone", name, into, "your layer and docstring", "--quick -m fedavg -b", json)
 
 
@@ -118,7 +118,7 @@ def _started(kind: str, name: str, into: Path, what: str, option: str, json: boo
 WIDTH = 35  # characters of the name of a check
 Real = Annotated[
     bool | None,
-    typer.Option(help="check on a real dataset too, fetching it if need be  [default: where it is at hand]"),
+    typer.Option(help="also check on a real dataset; fetch it if needed  [default: if it is in the cache]"),
 ]
 
 Name = Annotated[
@@ -136,8 +136,8 @@ def check(
 ) -> int:
     """Run the contract on a method, dataset, partition, split or backbone: in the tree, in a --plugin, or installed.
 
-    One line per check: ok, failed with the problem, or skipped with the reason. Exit code 1 if a check fails. What is
-    not of the package is imported, and checked, in a process of its own.
+    One line per check: ok, failed with the problem, or skipped with the reason. Exit code 1 if a check fails. Code
+    from outside the package is imported and checked in a separate process.
     """
     from ..runner.execute import in_child
     from ..suites.plugins import REGISTRIES

@@ -25,14 +25,14 @@ def report(
     ] = None,
     readme: Annotated[
         Path | None,
-        typer.Option(help="the README whose block to renew (default: the one beside the results folder, if marked)"),
+        typer.Option(help="the README with the leaderboard block (default: next to the results folder, if it has one)"),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="write nothing; exit with 1 if anything is stale")] = False,
-    no_figures: Annotated[bool, typer.Option("--no-figures", help="leave the figures as they are")] = False,
-    html: Annotated[bool, typer.Option("--html", help="also write a small site of HTML pages")] = False,
+    check: Annotated[bool, typer.Option("--check", help="write nothing; exit code 1 if a file is out of date")] = False,
+    no_figures: Annotated[bool, typer.Option("--no-figures", help="do not draw figures again")] = False,
+    html: Annotated[bool, typer.Option("--html", help="also write HTML pages")] = False,
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="[DIR]", help="with --html: where it goes (default: site in the results folder)"),
+        typer.Argument(metavar="[DIR]", help="with --html: folder of the pages (default: site in the results folder)"),
     ] = None,
     json: Json = False,
 ) -> int:
@@ -132,14 +132,16 @@ def compare(
             help="a method as the leaderboard names it", metavar="METHOD", autocompletion=completes("method")
         ),
     ],
-    second: Annotated[str, typer.Argument(help="another", metavar="METHOD", autocompletion=completes("method"))],
+    second: Annotated[
+        str, typer.Argument(help="the method to compare with", metavar="METHOD", autocompletion=completes("method"))
+    ],
     suite: Annotated[
         str | None, typer.Option("-s", "--suite", help="only this board", autocompletion=completes("suite"))
     ] = None,
     results: ReadResults = None,
     json: Json = False,
 ) -> None:
-    """Paired differences of two methods on every dataset, with intervals, and over datasets with a test."""
+    """Show paired differences of two methods: on every dataset with intervals, and over datasets with a test."""
     from ...report.compare import as_data, as_text, comparisons
 
     results = found_folder(results, suite)
@@ -154,16 +156,16 @@ FORMS = (".csv", ".tex", ".parquet")
 
 
 def export(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="what to write: .csv, .tex (LaTeX) or .parquet")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="the file to write: .csv, .tex (LaTeX) or .parquet")],
     suite: given.Suites = None, method: given.Methods = None, dataset: given.Datasets = None,
     clients: given.Clients = None, partition: given.Partitions = None,
-    metric: Annotated[str, typer.Option(metavar="NAME", help="of a LaTeX table: score, val or macro_f1")] = "score",
+    metric: Annotated[str, typer.Option(metavar="NAME", help="column for LaTeX: score, val or macro_f1")] = "score",
     results: given.ReadResults = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Write rows to a file: CSV or Parquet with a column for each setting, or a LaTeX table.
 
     The LaTeX table (booktabs) has methods by datasets, mean and standard deviation over seeds in percent, the best in
-    bold. It needs one task for each dataset: choose by -s, -d, -k and -p.
+    bold. It needs one task per dataset: select with -s, -d, -k and -p.
     """
     from ..api import to_latex
     from ..store import load_results
@@ -193,10 +195,10 @@ def export(
 
 
 def pack(results: Results = Path("results"), suite: Suites = None, json: Json = False) -> None:
-    """Put the curves of finished rows, a file each, into one compressed file a method and suite, or a few.
+    """Pack the curves of finished rows, one file per row, into one compressed file per method and suite, or a few.
 
-    For results kept in version control: they take a third of the space then. Nothing is lost, runs and reports
-    go on as before, and later runs leave files of their own again, which the next `fglbench pack` takes in.
+    Use it for results in version control: the curves then take a third of the space. Runs and reports work as before.
+    Later runs write single files again; the next `fglbench pack` adds them.
     """
     from ...registry import did_you_mean
     from ...report.text import count

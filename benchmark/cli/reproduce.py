@@ -31,14 +31,14 @@ TableName = Annotated[
     ),
 ]
 ReadingNames = Annotated[
-    Names, typer.Option("--reading", metavar="NAMES", help="only what these readings of the paper ask for")
+    Names, typer.Option("--reading", metavar="NAMES", help="only the runs of these readings of the paper")
 ]
 
 
 def reproduce(
     table: TableName = None,
     only: Annotated[
-        Names, typer.Option("--only", metavar="NAMES", help="these datasets and methods, ours or the paper's names")
+        Names, typer.Option("--only", metavar="NAMES", help="these datasets and methods (our or the paper's names)")
     ] = None,
     reading: ReadingNames = None,
     clients: given.Clients = None,
@@ -53,9 +53,9 @@ def reproduce(
     submitter: given.Submitter = "",
     json: Annotated[bool, typer.Option("--json", help="the tables, or with --dry-run the plan, as JSON")] = False,
 ) -> int:  # fmt: skip
-    """Run a results table of one of the papers, with its protocol; `fglbench report` then sets ours beside theirs.
+    """Run a results table of one of the papers, with its protocol. `fglbench report` compares the values.
 
-    Cells that another suite has run already are reused, with their rows.
+    Rows of the same runs in other suites are reused.
     """
     if table is None:
         _tell_costs(results, given.parse_seeds(seeds)) if dry_run else _list_tables(json)
@@ -186,30 +186,30 @@ Record = Annotated[
     Path | None, typer.Option("--record", metavar="DIR", help="maintainers: write the verdicts to DIR/verified.csv")
 ]
 OfMethods = Annotated[
-    Names, typer.Option("-m", "--method", help="only rows of these", autocompletion=completes("method"))
+    Names, typer.Option("-m", "--method", help="only rows of these methods", autocompletion=completes("method"))
 ]
 OnDatasets = Annotated[
-    Names, typer.Option("-d", "--dataset", help="only rows on these", autocompletion=completes("dataset"))
+    Names, typer.Option("-d", "--dataset", help="only rows on these datasets", autocompletion=completes("dataset"))
 ]
 EQUAL = 1e-6  # rounding of float32 in a mean over clients
 
 
 def verify(
     path: given.ResultsOrSubmission,
-    sample: Annotated[int, typer.Option("--sample", min=1, metavar="N", help="experiments, all seeds of each")] = 3,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="of the draw [any]")] = None,
+    sample: Annotated[int, typer.Option("--sample", min=1, metavar="N", help="experiments, with all seeds")] = 3,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="seed of the random sample [any]")] = None,
     method: OfMethods = None, suite: given.Suites = None, dataset: OnDatasets = None,
     jobs: given.Jobs = None, timeout: given.Timeout = 3600, device: given.Device = "cpu",
     backend: given.Backends = "processes", address: given.Address = None,
     record: Record = None,
-    by: Annotated[str, typer.Option("--by", envvar="FGLBENCH_SUBMITTER", help="who verifies, for --record")] = "",
+    by: Annotated[str, typer.Option("--by", envvar="FGLBENCH_SUBMITTER", help="your name, for --record")] = "",
     contract: Annotated[bool, typer.Option("--contract/--no-contract", help="check the methods as well")] = True,
     json_: given.Json = False, plugin: given.PluginNames = None,
 ) -> int:  # fmt: skip
-    """Run a random sample of the rows of PATH again, with the code that is here, and compare. Exit code 1 if one fails.
+    """Run a random sample of the rows of PATH again with the installed code, and compare. Exit code 1 if one fails.
 
-    All seeds of a drawn cell are run. A score may exceed ours by 2.5 times the
-    deviation over our seeds, at least 0.01 and at most 0.05. Their methods must hold to the contract as well.
+    All seeds of a sampled run are run. A score may be higher than ours by 2.5 times the standard deviation over our
+    seeds, at least 0.01 and at most 0.05. The methods must also pass `fglbench check`.
     """
     from ..runner.job import Options, Store
     from ..runner.system import resolved

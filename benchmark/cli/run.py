@@ -35,7 +35,7 @@ def run(
         typer.Option("-s", "--suite", help="a suite by name, or a YAML file", autocompletion=completes("suite")),
     ] = None,
     all_suites: Annotated[bool, typer.Option("--all", help="every leaderboard suite")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="the suite `quick`: minutes on a laptop")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="the suite `quick`: about a minute")] = False,
     method: given.Methods = None,
     dataset: given.Datasets = None,
     partition: given.Partitions = None,
@@ -53,10 +53,10 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="with --dry-run: the plan as JSON")] = False,
     results: given.Results = Path("runs"), submitter: given.Submitter = "", plugin: given.PluginNames = None,
 ) -> int:  # fmt: skip
-    """Run methods on datasets; what is done already is not run again.
+    """Run methods on datasets. Finished runs are not repeated.
 
-    Names may be repeated or take a comma list. Without a suite, the leaderboard's cells for the given methods and
-    datasets are run. Changed settings and own data are filed under `custom`.
+    Repeat an option or give a comma-separated list for several names. Without a suite, the runs of the leaderboard with
+    these methods and datasets are made. Rows with changed settings or own data go to the suite `custom`.
     """
     methods, partitions, splits, backbones = map(given.names, (method, partition, split, backbone))
     numbers, plugins = (given.client_numbers(clients), given.parse_seeds(seeds)), given.apart(plugin)

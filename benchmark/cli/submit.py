@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from ..submission.validate import Validation
 
 Text = str | None
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="where to [METHOD-submission]")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="folder of the submission [METHOD-submission]")]
 Packed = Annotated[
     str, typer.Argument(metavar="METHOD", help="the method whose rows are packed", autocompletion=completes("method"))
 ]
-Meta = Annotated[Path | None, typer.Option("--meta", metavar="FILE", help="a YAML or JSON file with what follows")]
+Meta = Annotated[
+    Path | None, typer.Option("--meta", metavar="FILE", help="a YAML or JSON file with the metadata below")
+]
 
 
 def submit(
@@ -35,16 +37,17 @@ def submit(
     tuned: given.TunedFile = None,
     paper: Annotated[Text, typer.Option(metavar="TEXT", help="citation or address; 'unpublished' if none")] = None,
     code: Annotated[Text, typer.Option(metavar="TEXT", help="address of the code that made the rows")] = None,
-    licence: Annotated[Text, typer.Option(metavar="TEXT", help="of the code: MIT, Apache-2.0, ...")] = None,
+    licence: Annotated[Text, typer.Option(metavar="TEXT", help="licence of the code: MIT, Apache-2.0, ...")] = None,
     hardware: Annotated[Text, typer.Option(metavar="TEXT", help="processor, cores, memory")] = None,
     contact: Annotated[Text, typer.Option(metavar="TEXT", help="e-mail, address or @name")] = None,
-    notes: Annotated[Text, typer.Option(metavar="TEXT", help="anything else")] = None,
+    notes: Annotated[Text, typer.Option(metavar="TEXT", help="other remarks")] = None,
     json: Json = False,
     plugin: Plugins = None,
 ) -> None:
-    """Pack a method's rows, their curves and environments and the metadata; only what validates is written.
+    """Pack the rows of a method with curves, environments and metadata. An invalid submission is not written.
 
-    Paper, code, licence, hardware and contact are required, by option or in the file; an option wins over the file.
+    Paper, code, licence, hardware and contact are required, as options or in the file. An option replaces the file's
+    value.
     """
     from ..store import Store
     from ..submission import submit as pack
@@ -85,11 +88,12 @@ def packed(store: Store, about: Metadata, out: Path, suites: tuple[str, ...], tu
 SHOWN = 200  # lines of problems
 
 Base = Annotated[
-    str | None, typer.Option("--base", metavar="REF_OR_DIR", help="a commit or folder that PATH may only add to")
+    str | None,
+    typer.Option("--base", metavar="REF_OR_DIR", help="a commit or folder whose rows must all be in PATH unchanged"),
 ]
 
 
-Maintainer = Annotated[bool, typer.Option("--maintainer", help="you maintain this board: rows that rank may be added")]
+Maintainer = Annotated[bool, typer.Option("--maintainer", help="as a maintainer: allow new rows that are ranked")]
 
 
 def validate(
@@ -97,11 +101,11 @@ def validate(
     base: Base = None,
     maintainer: Maintainer = False,
     into: Annotated[
-        Path | None, typer.Option("--into", metavar="DIR", help="a sound submission goes into this results folder")
+        Path | None, typer.Option("--into", metavar="DIR", help="add a valid submission to this results folder")
     ] = None,
     json: Json = False,
 ) -> int:
-    """Check results or a submission: every problem is one line, file:line: what; fix. Exit code 1 if there is any.
+    """Check results or a submission. Print one line per problem: file:line, problem, fix. Exit code 1 if there is one.
 
     Nothing under PATH is imported or run. Warnings do not make it invalid.
     """

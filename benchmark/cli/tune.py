@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 Tuned = Annotated[
     str,
-    typer.Option("-s", "--suite", metavar="SUITE", help="by name, or a YAML file", autocompletion=completes("suite")),
+    typer.Option(
+        "-s", "--suite", metavar="SUITE", help="a suite by name, or a YAML file", autocompletion=completes("suite")
+    ),
 ]
 
 
@@ -32,9 +34,9 @@ def tune(
         int | None, typer.Option("--trials", min=1, help="settings per method and dataset [8, or 16 for large spaces]")
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option("--seeds", help="100 and up: one, a list (100,101) or a range [the suite's]")
+        str | None, typer.Option("--seeds", help="from 100 on: one, a list (100,101) or a range [the suite's]")
     ] = None,
-    rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="of a full trial [the suite's]")] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="rounds of a full trial [the suite's]")] = None,
     jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
     data: given.Data = None, metric: given.Metric = None, set_: given.Settings = None,
     memory_limit: given.Memory = None, device: given.Device = "cpu",
@@ -44,16 +46,16 @@ def tune(
         Path | None, typer.Option("--results", metavar="DIR", help="the results folder [results; with --data: runs]")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="where settings go [where the suite looks for them]")
+        Path | None, typer.Option("--out", metavar="FILE", help="file for the settings [the one that the suite reads]")
     ] = None,
-    report: Annotated[bool, typer.Option("--report", help="run nothing; a page and a figure of what is tuned")] = False,
+    report: Annotated[bool, typer.Option("--report", help="run nothing; write a page and a figure")] = False,
     submitter: given.Submitter = "",
     json: given.Json = False, plugin: given.PluginNames = None,
 ) -> int:  # fmt: skip
-    """Choose the settings of a suite's methods on validation, the same number of trials and rounds for each.
+    """Choose settings of a suite's methods by validation, with equal trials and rounds for all.
 
-    Each trial is a row in RESULTS/tuning; once interrupted, the same command continues. What is chosen goes to the file
-    that `params: tuned` of the suite reads. Exit code 1 if some method has none in the end.
+    Each trial is a row in RESULTS/tuning. After an interruption the same command continues. The chosen settings go to
+    the file that `params: tuned` of the suite reads. Exit code 1 if a method has no setting at the end.
     """
     from ...datasets.own_data import metric_setting
     from ..runner.job import Options
@@ -192,9 +194,9 @@ FOLDER = "runs/recommend-{}"
 def recommend(
     data: given.Data = None,
     metric: given.Metric = None,
-    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="how long it takes: 90s, 10m, 1.5h")] = "10m",
+    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="time limit: 90s, 10m, 1.5h")] = "10m",
     method: Annotated[
-        given.Names, typer.Option("-m", "--method", help="beside local, fedavg and ditto [by the leaderboard]")
+        given.Names, typer.Option("-m", "--method", help="more than local, fedavg, ditto [from the leaderboard]")
     ] = None,
     partition: given.Partitions = None, clients: given.Clients = None, split: given.Splits = None,
     seeds: Annotated[int | None, typer.Option("--seeds", min=3, help="runs of each method [as many as fit]")] = None,
@@ -203,13 +205,13 @@ def recommend(
     results: Annotated[
         Path | None, typer.Option("--results", metavar="DIR", help="the results folder [runs/recommend-NAME]")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only the properties and the leaderboard's part")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only properties and the leaderboard's advice")] = False,
     json: given.Json = False, plugin: given.PluginNames = None,
 ) -> None:  # fmt: skip
-    """Recommend a method for a graph of your own, by a small equal tuning on your own clients.
+    """Recommend a method for your own graph: tune a few methods equally on your clients.
 
-    Shows the properties of the data, what the leaderboard says about data like that, and what was measured here. The
-    answer is also written to RECOMMENDATION.md in the results folder. If it was interrupted, the same command resumes.
+    Prints the properties of the data, results of the leaderboard on similar data, and the results of your runs. The
+    answer is also written to RECOMMENDATION.md in the results folder. After an interruption the same command continues.
     """
     from ..recommend.answer import answer_lines, as_data, results_of, table_lines
     from ..recommend.evidence import evidence_for, facts_of

@@ -19,7 +19,8 @@ import dgl
 import torch
 from torch.autograd import Function
 
-from .kernels import Bags, Kernels, sum_bags
+from .bags import Bags, sum_bags
+from .kernels import Kernels
 
 LONGEST = 64  # most entries that a thread adds one after the other
 Layers = tuple[Bags, ...]  # a sparse matrix as a product of layers; the first is applied first

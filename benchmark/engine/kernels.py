@@ -18,26 +18,9 @@ import torch
 from torch.autograd import Function
 
 from ...foundations import prefers_onednn
+from .bags import Bags, EdgeDot, EdgeSum, sum_bags
 
 BAGGED = range(32, 128)  # numbers of columns for which weighted sums of bags are faster than MKL; see docs/speed.md
-
-
-class Bags(NamedTuple):
-    """A sparse matrix (n, m) by rows: row i has the columns indices[ends[i]:ends[i + 1]]. Both have 32 bits."""
-
-    ends: torch.Tensor
-    indices: torch.Tensor
-    values: torch.Tensor | None  # None: all ones
-    shape: tuple[int, int]
-
-
-def sum_bags(matrix: Bags, dense: torch.Tensor, *, ones: bool = False) -> torch.Tensor:
-    """(n, m) @ (m, c), no gradient: row i is the sum of a bag of rows of `dense`. ones: all stored values are one."""
-    values = None if ones else matrix.values
-    sums: torch.Tensor = torch.embedding_bag(
-        dense.detach().contiguous(), matrix.indices, matrix.ends, False, 0, False, values, True
-    )[0]
-    return sums
 
 
 # From this number of multiplications on, and of rows, oneDNN's call is faster than MKL's where `prefers_onednn`.
@@ -92,7 +75,7 @@ def by_run(stack: torch.Tensor, counts: list[int]) -> Sequence[torch.Tensor]:
 
 
 class Kernels:
-    """The kernels of the CPU: MKL's sparse products, a loop of dense ones per client, DGL per edge."""
+    """The kernels of the CPU: MKL's sparse products, a loop of dense ones per client, bags and DGL over edges."""
 
     def csr(self, ends: torch.Tensor, indices: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]) -> Any:
         """A sparse matrix (n, m) for `csr_product`: row ends (n + 1,) and column indices, 32 bits, and values."""
@@ -169,13 +152,18 @@ class Kernels:
         return values
 
     def u_dot_v(self, graph: dgl.DGLGraph, u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """(E, ..., 1) dot products of source and target over the last axis."""
-        products: torch.Tensor = dgl.ops.u_dot_v(graph, u, v)
+        """(E, 1) or (E, H, 1) dot products of source and target, (N, c) or (N, H, c)."""
+        products: torch.Tensor
+        if u.dim() == v.dim() == 2:
+            products = EdgeDot.apply(graph, u.unsqueeze(1), v.unsqueeze(1)).squeeze(2)  # type: ignore[no-untyped-call]
+        else:
+            products = EdgeDot.apply(graph, u, v)  # type: ignore[no-untyped-call]
         return products
 
     def u_mul_e_sum(self, graph: dgl.DGLGraph, u: torch.Tensor, e: torch.Tensor) -> torch.Tensor:
         """(N, ...) sum over in-edges of source times edge."""
-        sums: torch.Tensor = dgl.ops.u_mul_e_sum(graph, u, e)
+        per_head = u.dim() == 3 and e.shape[1:] == (u.shape[1], 1)
+        sums: torch.Tensor = EdgeSum.apply(graph, u, e) if per_head else dgl.ops.u_mul_e_sum(graph, u, e)  # type: ignore[no-untyped-call]
         return sums
 
     def e_sub_v(self, graph: dgl.DGLGraph, e: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

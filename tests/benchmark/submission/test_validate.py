@@ -16,6 +16,7 @@ from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store, side_files as stores
 from fglbench.benchmark.submission import validate
 
+RESULTS = Path(__file__).resolve().parents[3] / "results"
 ROWS = "tiny/fedprox.csv"
 Tamper = Callable[[Path, SimpleNamespace], object]
 
@@ -32,6 +33,11 @@ def curves(folder: Path) -> Path:
 def write(path: Path, content: bytes | str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def test_the_rows_of_the_repository_are_valid(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", str(RESULTS)]) == 0, capsys.readouterr().out[:2000]
+    assert validate._registered("cora") and validate._registered("ogbn-arxiv-structure-features") is None
 
 
 def test_a_sound_submission_validates(submission: Path, capsys: pytest.CaptureFixture[str]) -> None:
