@@ -213,6 +213,9 @@ def recommend(
     Prints the properties of the data, results of the leaderboard on similar data, and the results of your runs. The
     answer is also written to RECOMMENDATION.md in the results folder. After an interruption the same command continues.
     """
+    named = {"method": given.names(method), "split": given.names(split), "partition": given.names(partition)}
+    plugins = given.apart(plugin)
+    given.check_names(named)  # after the imports below nothing is checked
     from ..recommend.answer import answer_lines, as_data, results_of, table_lines
     from ..recommend.evidence import evidence_for, facts_of
     from ..recommend.session import Asked, carry_out, plan_of, seconds_of
@@ -222,9 +225,8 @@ def recommend(
 
     if data is None:
         raise UserError("give your graph: --data FOLDER (docs/own-data.md)")
-    cut, seconds = (given.names(split), given.names(partition), given.client_numbers(clients)), seconds_of(budget)
-    plugins = given.apart(plugin)
-    data = given.own_dataset(data, method=given.names(method), split=cut[0], partition=cut[1])
+    cut, seconds = (named["split"], named["partition"], given.client_numbers(clients)), seconds_of(budget)
+    data = given.own_dataset(data)
     assert data is not None
     metric = metric or "accuracy"
     say = (lambda line: typer.echo(line, err=True)) if json else typer.echo
@@ -239,7 +241,7 @@ def recommend(
         say(line)
     if dry_run:
         return
-    likely = given.names(method) or tuple(name for name in evidence.candidates() if name not in METHODS)
+    likely = named["method"] or tuple(name for name in evidence.candidates() if name not in METHODS)
     asked = Asked(data, metric, first.budget, (*METHODS, *likely), results, options, *cut, seeds)
     with as_interrupts():
         cells = asked.cells()

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ...report.statistics import Difference, paired_difference
-from ...report.text import data_size
+from ...report.text import data_size, points
 from ..store import Store
 from ..suites.catalogue import entry
 
@@ -194,8 +194,8 @@ def _leaving(method: str) -> list[str]:
 
 def _points(gap: Difference) -> str:
     if gap.low != gap.low:
-        return f"{100 * gap.mean:+.1f}"
-    return f"{100 * gap.mean:+.1f} ({100 * gap.low:+.1f} to {100 * gap.high:+.1f})"
+        return points(gap.mean)
+    return f"{points(gap.mean)} ({points(gap.low)} to {points(gap.high)})"
 
 
 def _verdict(gap: Difference) -> str:

@@ -14,6 +14,7 @@ from ...datasets.federation import Federation, NodeClient, NodeData
 from ...datasets.own_data import words_of
 from ...registry import UserError
 from ...report.statistics import Difference, paired_difference
+from ...report.text import points
 from ..runner.execute import FederationCache
 from ..suites.catalogue import PublishedTask, entry, published_tasks
 from ..suites.cell import Cell
@@ -40,8 +41,8 @@ class Evidence:
         best = [(name, gain) for name, gain in self.gains.items() if name != ALONE]
         lines = [f"Leaderboard tasks most like yours: {where}"]
         lines += [
-            f"  {name}: {100 * gain.mean:+.1f} points of {self.measure} over local training "
-            f"(95% interval {100 * gain.low:+.1f} to {100 * gain.high:+.1f}, over {len(self.tasks)} datasets)"
+            f"  {name}: {points(gain.mean)} points of {self.measure} over local training "
+            f"(95% interval {points(gain.low)} to {points(gain.high)}, over {len(self.tasks)} datasets)"
             for name, gain in best[:4]
         ]
         if not any(gain.low > 0 for _, gain in best):
@@ -146,6 +147,7 @@ def facts_of(cell: Cell) -> Facts:
     values = properties(data, parts) | {"labels": float(training.sum() / training.size)}
     every = label_counts(data, [np.arange(len(data.label))])[0]
     classes, sites = words_of(name)
+    none = "" if sites else ": your data name none"
     if cell.partition.name != "own" or len(sites) != len(parts):
         sites = [f"client {k}" for k in range(len(parts))]
     if len(classes) != data.num_classes:
@@ -156,7 +158,7 @@ def facts_of(cell: Cell) -> Facts:
             f"{name} has one client, and federated learning needs several; name the site of each node in a column "
             "client, or make a partition: -p louvain -k 5"
         )
-    partition = "your own" if cell.partition.name == "own" else f"made by {cell.partition.name}: your data name none"
+    partition = "your own" if cell.partition.name == "own" else f"made by {cell.partition.name}{none}"
     params = ", ".join(f"{name}={value}" for name, value in cell.split.params.items())
     split = "your own" if cell.split.name == "fixed" else f"{cell.split.name} ({params})"
     return Facts(name, values, classes, sites, (every / every.sum()).tolist(), sizes, training, partition, split)

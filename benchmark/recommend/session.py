@@ -31,6 +31,7 @@ ROUNDS = (10, 15, 20, 30, 40, 60, 80, 100)
 TRIALS = (2, 3, 4, 6, 8)
 SEEDS = (3, 4, 5, 8, 10)
 FEWEST = 3  # methods: local training, FedAvg and another
+STARTING = 12.0  # seconds for starting workers
 SHARE = 0.85  # the planned share of the time; the rest is for reading data and starting workers
 
 Cost = Callable[[str, int], float]  # (method, rounds) -> seconds of a cell
@@ -70,16 +71,18 @@ class Plan:
 
 def planned(candidates: Sequence[str], cost: Cost, budget: float, workers: int) -> Plan:
     """The largest plan that fits: rounds, methods, trials and seeds grow in turn. candidates: in order of preference.
+    budget: seconds, with STARTING.
 
     UserError if the smallest plan does not fit.
     """
-    available = SHARE * budget
+    available = SHARE * (budget - STARTING)
     plan = Plan(tuple(candidates[:FEWEST]), TRIALS[0], ROUNDS[0], SEEDS[0])
     least = plan.cost(cost, workers)
     if least > available:
+        needed = least / SHARE + STARTING
         raise UserError(
-            f"--budget {budget:.0f}s is too short: the smallest comparison takes about {least / SHARE:.0f} s here "
-            f"on {workers} worker{'s' * (workers > 1)}; give --budget {least / SHARE / 60 + 1:.0f}m"
+            f"--budget {budget:.0f}s is too short: the smallest comparison takes about {needed:.0f} s here "
+            f"on {workers} worker{'s' * (workers > 1)}; give --budget {needed / 60 + 1:.0f}m"
         )
     growing = True
     while growing:
@@ -121,7 +124,6 @@ def seconds_of(text: str) -> float:
 
 
 TIMED = (2, 4, 16)  # rounds of the timed runs; the first one warms up the worker
-STARTING = 12.0  # seconds for starting workers
 SUITE = "recommend"  # the suite of its studies
 LEAST = 3  # seeds that run even if the budget is spent
 DEARER = 1.5  # assumed seconds per round, relative to FedAvg, of a method without published rows
@@ -155,7 +157,10 @@ class Asked:
             settings=metric_setting(self.metric, self.dataset),
             splits=self.splits, partitions=self.partitions, clients=self.clients,
         )  # fmt: skip
-        by_method = {cell.method.name: cell for _, cell in select(request)}
+        selected = [cell for _, cell in select(request)]
+        if len({cell.federation_key for cell in selected}) > 1:
+            raise UserError("a recommendation is for one partition, number of clients and split: give one -p, -k, --split")
+        by_method = {cell.method.name: cell for cell in selected}
         return {name: by_method[name] for name in self.methods if name in by_method}
 
 
@@ -174,7 +179,7 @@ def plan_of(asked: Asked, cells: Mapping[str, Cell], tell: Callable[[str], objec
             return Plan(**{**stored["plan"], "methods": tuple(stored["plan"]["methods"])})
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    plan = planned(tuple(cells), _cost(asked, cells[BASELINE]), asked.budget - STARTING, workers)
+    plan = planned(tuple(cells), _cost(asked, cells[BASELINE]), asked.budget, workers)
     if asked.seeds:
         plan = Plan(plan.methods, plan.trials, plan.rounds, asked.seeds, plan.seconds)
     asked.store.prepare([CUSTOM])

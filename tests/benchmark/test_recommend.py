@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +124,8 @@ def test_the_plan_fits_and_grows_with_the_budget() -> None:
         assert plan.seconds == pytest.approx(spent / 2) and plan.seconds <= seconds
         assert plan.methods[:2] == ("local", "fedavg")
     assert large.seconds > small.seconds and large.rounds >= small.rounds and large.trials >= small.trials
-    with pytest.raises(UserError, match="too short"):
-        planned(names, cost, 2, 2)
+    with pytest.raises(UserError, match="--budget 14s is too short: the smallest comparison takes about 25 s here"):
+        planned(names, cost, 14, 2)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400), ("3", 180)])
@@ -187,6 +189,20 @@ def test_facts_are_counts_of_the_files(clinics: Path, capsys: pytest.CaptureFixt
     severe = training[training["label"] == "severe"].groupby("client").size().reindex(["north", "south", "west"])
     assert f"{severe.fillna(0).mean():.0f} on average and {severe.fillna(0).min():.0f} at one client" in text
     assert not Path("runs").exists()
+
+
+def test_clients_are_described_as_the_data_name_them(clinics: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recommend", "--data", "clinics", "-p", "uniform", "-k", "2", "--dry-run"]) == 0
+    assert "2 clients (made by uniform), split: your own" in capsys.readouterr().out
+    assert main(["recommend", "--data", "clinics", "-p", "uniform", "-k", "2,3", "--dry-run"]) == 2
+    shown = capsys.readouterr()
+    assert "for one partition, number of clients and split" in shown.err and not shown.out
+
+
+def test_an_unknown_method_is_refused_before_anything_is_read() -> None:
+    code = "from fglbench.benchmark.cli import main; main(['recommend', '--data', 'nowhere', '-m', 'fedavgg'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "unknown method 'fedavgg'; did you mean 'fedavg'" in done.stderr
 
 
 def test_recommend_without_data_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
