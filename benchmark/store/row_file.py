@@ -183,7 +183,7 @@ def _check_header(path: Path, first: bytes) -> None:
         return
     extra, missing = sorted(set(names) - set(COLUMNS)), sorted(set(COLUMNS) - set(names))
     lists = (("unknown", extra), ("missing", missing))
-    difference = "; ".join(f"{word} {', '.join(map(repr, some))}" for word, some in lists if some)
+    difference = " and ".join(f"{word} {', '.join(map(repr, some))}" for word, some in lists if some)
     what = f"the header is not that of result schema {SCHEMA_VERSION} ({difference or 'columns in another order'})"
     raise UserError(f"{path}: {what}; {OTHER}")
 

@@ -128,7 +128,7 @@ def _files(folder: Folder, before: Folder, findings: Findings, *, maintainer: bo
     old = {file: kind for kind, files in before.files.items() for file in files}
     new = {file: kind for kind, files in folder.files.items() for file in files}
     for file, kind in sorted((old | new).items()):
-        if kind in MADE or kind == "rows" or _same(folder, before, file):
+        if kind in MADE or kind == "rows" or _same(folder, before, file) or (kind == "page" and file not in new):
             continue
         if kind == "page" or (kind == "damaged" and file not in old):
             findings.add(folder.place(file), "no part of the results", "remove it")

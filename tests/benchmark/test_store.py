@@ -110,6 +110,9 @@ def test_foreign_headers_and_schemas_are_refused_by_name(store):
     path.write_text(text.replace("schema_version,", "", 1))
     with pytest.raises(UserError, match=r"fedavg.csv: the header .* schema [0-9]+ \(missing 'schema_version'\)"):
         store.rows("s")
+    path.write_text(text.replace("schema_version,", "version,", 1))
+    with pytest.raises(UserError, match=r"\(unknown 'version' and missing 'schema_version'\); "):  # `validate` cuts at ;
+        store.rows("s")
     path.write_text(text.replace(f"\n{SCHEMA_VERSION},", "\n99,"))
     with pytest.raises(
         UserError, match=f"fedavg.csv:2: written in result schema 99; this fglbench reads up to {SCHEMA_VERSION}"

@@ -63,6 +63,12 @@ CHANGED: dict[str, tuple[Callable[[Path, SimpleNamespace], object], str]] = {
 }
 
 
+def test_pages_of_the_base_need_not_be_here(base: Path, results: Path) -> None:
+    (base / "site").mkdir()
+    (base / "site/index.html").write_text("made by `fglbench report --html`")
+    assert main(["validate", "results", "--base", "base"]) == 0
+
+
 @pytest.mark.parametrize("change_name", CHANGED)
 def test_a_change_of_the_base_is_refused(
     change_name: str, base: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
