@@ -29,7 +29,7 @@ SUBMISSIONS = "submissions"  # in a results folder: one folder of self-reported 
 NOT_SUITES = {"environments", SUBMISSIONS}
 APART = "tuning"  # in a results folder: a results folder with the trials of studies
 # names that a user's suite cannot have
-RESERVED = NOT_SUITES | {"history", CURVES, "embeddings", "models", "tables", "figures", APART}
+RESERVED = NOT_SUITES | {"history", CURVES, "embeddings", "models", "tables", "figures", "site", APART}
 NAME = r"[A-Za-z0-9_+][\w.+-]*"  # of a suite (a folder) and of a method (a file)
 SUFFIX = ".parquet"  # of a file of columns
 COLUMN_FILE = rf"{NAME}({PART}([2-9]|[1-9][0-9]+))?\.parquet"
