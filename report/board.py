@@ -190,11 +190,24 @@ class Board:
         return {name: "; ".join(sorted(kinds.get(name, ()))) or "no score" for name in self.entrants}
 
     @cached_property
-    def metrics(self) -> dict[str, str]:
-        """The most common metric of each dataset's scores: accuracy, ROC AUC, ..."""
+    def metric_of(self) -> dict[str, str]:
+        """The most common metric of each task's scores: accuracy, ROC AUC, ..."""
         kinds = [re.split(r"[,/]", text)[0] for text in self.scored["score_metric"]]
-        counted = Counter(zip(self.scored["dataset"], kinds, strict=True))
-        return {dataset: kind for (dataset, kind), _ in reversed(counted.most_common())}  # the last entry is kept
+        counted = Counter(zip(self.scored["task_label"], kinds, strict=True))
+        return {task: kind for (task, kind), _ in reversed(counted.most_common())}  # the last entry is kept
+
+    @cached_property
+    def dataset_of(self) -> dict[str, str]:
+        """The dataset of each task, "cora (ROC AUC)" if the dataset has tasks of several metrics: their scores are
+        averaged apart."""
+        named = {task: str(self.task_row(task)["dataset"]) for task in self.tasks}
+        several = Counter(name for name, _ in {(named[task], self.metric_of[task]) for task in self.tasks})
+        return {task: f"{name} ({self.metric_of[task]})" if several[name] > 1 else name for task, name in named.items()}
+
+    @cached_property
+    def metrics(self) -> dict[str, str]:
+        """The metric of each dataset, as `dataset_of` names it."""
+        return {self.dataset_of[task]: self.metric_of[task] for task in self.tasks}
 
     @cached_property
     def metric(self) -> str:
@@ -271,7 +284,7 @@ class Board:
 
     def averaged(self, grid: pd.DataFrame) -> pd.DataFrame:
         """Average the tasks of each dataset: tasks x columns to datasets x columns."""
-        return grid.groupby(self._settings["dataset"].loc[grid.index].to_numpy()).mean()
+        return grid.groupby([self.dataset_of[str(task)] for task in grid.index]).mean()
 
     def rows_of(self, task: str) -> pd.DataFrame:
         return self.rows[self.rows["task_label"] == task]

@@ -115,9 +115,9 @@ class Characteristics:
 
 def groups_of(characteristics: Characteristics, task: str) -> tuple[str, ...]:
     """The groups by which a reader can choose a task: its kind of data and its level of label skew."""
-    dataset = str(characteristics.board.task_row(task)["dataset"])
-    skew = [name for name, datasets in characteristics.skew_groups.items() if dataset in datasets]
-    return (kind_of_data(dataset), *(f"labels {name}" for name in skew))
+    board = characteristics.board
+    skew = [name for name, datasets in characteristics.skew_groups.items() if board.dataset_of[task] in datasets]
+    return (kind_of_data(str(board.task_row(task)["dataset"])), *(f"labels {name}" for name in skew))
 
 
 def training_share(row: pd.Series) -> float:

@@ -53,8 +53,7 @@ def compare(board: Board, first: str, second: str) -> Comparison | None:
         if len(both):
             grids[task] = both
             gap = paired_difference(both[first], both[second])
-            dataset = board.task_row(task)["dataset"]
-            lines.append([task, dataset, len(both), both[first].mean(), both[second].mean(), *gap])
+            lines.append([task, board.dataset_of[task], len(both), both[first].mean(), both[second].mean(), *gap])
     if not lines:
         return None
     columns = ["task", "dataset", "n", "first", "second", "difference", "low", "high", "p"]

@@ -76,8 +76,7 @@ class Ranking:
         """The comparisons by score. Means and differences are over the datasets of the main metric."""
         board = self.board
         seeds = {task: board.seeds_of(task)[board.ranked] for task in board.tasks}
-        datasets = {task: board.task_row(task)["dataset"] for task in seeds}
-        return Inference(board.by_dataset, seeds, datasets, averaged=board.datasets_of(board.metric))
+        return Inference(board.by_dataset, seeds, board.dataset_of, averaged=board.datasets_of(board.metric))
 
     @cached_property
     def macro_f1(self) -> Inference | None:
@@ -91,7 +90,7 @@ class Ranking:
             str(task): runs.pivot(index="seed", columns="entrant", values="macro_f1")
             for task, runs in rows.groupby("task_label")
         }
-        return Inference(by_dataset, tasks, {task: board.task_row(task)["dataset"] for task in tasks})
+        return Inference(by_dataset, tasks, board.dataset_of)
 
     @cached_property
     def table(self) -> pd.DataFrame:

@@ -328,7 +328,7 @@ def task_csv(ranking: Ranking, task: str) -> str:
     """`task_table` as CSV: means over seeds as fractions, bytes, seconds; six significant digits. Errors are positive,
     in their unit."""
     lines = ranking.board.summary.xs(task, level="task_label").loc[order(ranking.board, task)]
-    lines[list(SCORES)] *= sign(ranking.board.metrics[ranking.board.task_row(task)["dataset"]])
+    lines[list(SCORES)] *= sign(ranking.board.metric_of[task])
     best, equal = ranking.leaders[task]
     frame = pd.DataFrame({"method": [csv_text(name) for name in lines.index]}, index=lines.index)
     frame[["n", "score", "score_std"]] = lines[["n", "score", "score_std"]]

@@ -336,7 +336,7 @@ def _tables(board: Board) -> Iterator[Table]:
     for task in board.tasks:
         seeds, measures = board.seeds_of(task), {name: board.measures(task, name) for name in board.entrants}
         base = next((str(name) for name in seeds if board.method_of[str(name)] == BASELINE), None)
-        metric = board.metrics[str(board.task_row(task)["dataset"])]
+        metric = board.metric_of[task]
         against = [] if base is None else [f"vs {base}{_unit(metric)} (95% interval)"]
         table = plain_table(task, f"{unit(metric)} (mean ± sd)", "seeds", *against, "traffic", numeric=True)
         for entrant, scores in sorted(measures.items(), key=lambda each: -each[1].get("score", -inf)):

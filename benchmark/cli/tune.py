@@ -228,9 +228,8 @@ def recommend(
     cut, seconds = (named["split"], named["partition"], given.client_numbers(clients)), seconds_of(budget)
     data = given.own_dataset(data)
     assert data is not None
-    metric = metric or "accuracy"
     say = (lambda line: typer.echo(line, err=True)) if json else typer.echo
-    results = results or Path(FOLDER.format(data.partition(":")[2]))
+    metric, results = metric or "accuracy", results or Path(FOLDER.format(data.partition(":")[2]))
     options = Options(jobs, threads, seconds, memory_limit, plugins=plugins,
                       device=resolved(device, "processes"))  # fmt: skip
     first = Asked(data, metric, seconds, METHODS, results, options, *cut, seeds)

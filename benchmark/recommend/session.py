@@ -159,7 +159,7 @@ class Asked:
         )  # fmt: skip
         selected = [cell for _, cell in select(request)]
         if len({cell.federation_key for cell in selected}) > 1:
-            raise UserError("a recommendation is for one partition, number of clients and split: give one -p, -k, --split")
+            raise UserError("a recommendation is for one partition, number of clients and split: give one of each")
         by_method = {cell.method.name: cell for cell in selected}
         return {name: by_method[name] for name in self.methods if name in by_method}
 

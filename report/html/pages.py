@@ -149,7 +149,7 @@ def board_data(ranking: Ranking) -> dict[str, Any]:
         ],
         "metrics": {name: titles[name] for name in kept},
         "values": {name: [[_percent(v) for v in grid[row]] for row in names] for name, grid in kept.items()},
-        "mixed": [plain(task) for task in tasks if board.metrics[board.task_row(task)["dataset"]] != board.metric],
+        "mixed": [plain(task) for task in tasks if board.metric_of[task] != board.metric],
         "baselines": [plain(display(name)) for name in (FEDAVG, LOCAL) if name in names],
         "file": slug(board.suite),
     }

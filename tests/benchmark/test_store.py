@@ -111,7 +111,7 @@ def test_foreign_headers_and_schemas_are_refused_by_name(store):
     with pytest.raises(UserError, match=r"fedavg.csv: the header .* schema [0-9]+ \(missing 'schema_version'\)"):
         store.rows("s")
     path.write_text(text.replace("schema_version,", "version,", 1))
-    with pytest.raises(UserError, match=r"\(unknown 'version' and missing 'schema_version'\); "):  # `validate` cuts at ;
+    with pytest.raises(UserError, match=r"\(unknown 'version' and missing 'schema_version'\); "):
         store.rows("s")
     path.write_text(text.replace(f"\n{SCHEMA_VERSION},", "\n99,"))
     with pytest.raises(

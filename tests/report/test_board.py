@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fglbench.benchmark.cli.run import _tables
 from fglbench.benchmark.store import Store, verified
 from fglbench.benchmark.store.verified import Verified
 from fglbench.benchmark.suites import catalogue
@@ -119,6 +120,27 @@ def test_compare_by_hand() -> None:
     assert duel.mean == pytest.approx(0.102)
     assert "Too few datasets and seeds" in duel.verdict
     assert "+10.20" in as_text(duel)
+
+
+def test_scores_of_two_metrics_on_one_dataset_are_averaged_apart() -> None:
+    """As after `run --data FOLDER`, then the same with --metric roc-auc: a mean per metric, none of both."""
+    rows = [
+        samples.row("own:x", name, seed, score + seed / 100, dataset_params=f'{{"metric":"{metric}"}}',
+                    score_metric=f"{title}, global model, local test, mean over clients")
+        for metric, title, scores in (("accuracy", "accuracy", (0.5, 0.4)), ("roc-auc", "ROC AUC", (0.9, 0.7)))
+        for name, score in zip(("a", "b"), scores, strict=True)
+        for seed in range(3)
+    ]  # fmt: skip
+    board = samples.board(rows)
+    assert board.dataset_of == {
+        "own:x (metric=accuracy)": "own:x (accuracy)", "own:x (metric=roc-auc)": "own:x (ROC AUC)"
+    }  # fmt: skip
+    ranking = Ranking(board)
+    assert ranking.table.loc["a", ["score", "other"]].tolist() == pytest.approx([0.91, 0.51])
+    assert ranking.inference.difference("a", "b").mean == pytest.approx(0.2)
+    assert compare(board, "a", "b").mean == pytest.approx(0.2)
+    shown = [str(table.columns[1].header) for table in _tables(board)]
+    assert shown == ["accuracy, % (mean ± sd)", "ROC AUC, % (mean ± sd)"]
 
 
 def test_compare_names_the_datasets_of_the_mean() -> None:
