@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..registry import UserError, did_you_mean
+from ..registry import UserError, did_you_mean, listed
 from . import text
 from .board import Board
 from .inference import RULE, Inference
@@ -91,8 +91,11 @@ def comparisons(first: str, second: str, suite: str | None, results: Path) -> li
     if suite is not None and suite not in boards:
         raise did_you_mean(suite, boards, "suite with results")
     chosen = [board for name, board in boards.items() if suite in (None, name)]
-    known = set().union(*(board.entrants for board in chosen))
+    known = {name: method for board in chosen for name, method in board.method_of.items()}
     for name in (first, second):
+        settings = sorted(entrant for entrant, method in known.items() if method == name)
+        if settings and name not in known:
+            raise UserError(f"{name!r} has results with several settings; name one: {listed(map(repr, settings), 5)}")
         if name not in known:
             raise did_you_mean(name, known, "method with results")
     if first == second:

@@ -14,7 +14,7 @@ from fglbench.benchmark.suites import catalogue
 from fglbench.benchmark.suites.suite import load_suite, suite_names
 from fglbench.registry import UserError
 from fglbench.report import build, leaderboard, tables
-from fglbench.report.compare import as_text, compare
+from fglbench.report.compare import as_text, compare, comparisons
 from fglbench.report.loading import load_boards
 from fglbench.report.provenance import missing
 from fglbench.report.ranking import Ranking
@@ -141,6 +141,15 @@ def test_scores_of_two_metrics_on_one_dataset_are_averaged_apart() -> None:
     assert compare(board, "a", "b").mean == pytest.approx(0.2)
     shown = [str(table.columns[1].header) for table in _tables(board)]
     assert shown == ["accuracy, % (mean ± sd)", "ROC AUC, % (mean ± sd)"]
+
+
+def test_compare_names_the_settings_of_a_method_with_several(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rows = [samples.row("cora", "a", 0, 0.5)]
+    rows += [samples.row("cora", "b", 0, mu, method_params=f'{{"mu":{mu}}}') for mu in (0.1, 0.5)]
+    monkeypatch.setattr("fglbench.report.compare.load_boards", lambda results: [samples.board(rows)])
+    with pytest.raises(UserError, match=r"'b' has results with several settings; name one: 'b \(mu=0.1\)', 'b \(mu=0.5"):
+        comparisons("a", "b", None, tmp_path)
+    assert comparisons("a", "b (mu=0.5)", None, tmp_path)[0].mean == pytest.approx(0)
 
 
 def test_compare_names_the_datasets_of_the_mean() -> None:
