@@ -61,6 +61,14 @@ class DatasetSpec(Spec):
         """Return the canonical content and its source. Raises UserError as `obtain` does."""
         return obtain(self.name, self.routes, self.fingerprint, self.unverified)
 
+    def sourced(self) -> tuple[Content, str]:
+        """`content`. UserError if it returns something else, as without the source."""
+        found: Any = self.content()
+        if not (isinstance(found, tuple) and len(found) == 2):
+            kind = type(found).__name__
+            raise UserError(f"dataset {self.name!r}: `content` returns {kind}: return the content and its source")
+        return found[0], found[1]
+
     @property
     def measure(self) -> Measure:
         """The metric of validation values and scores under these options."""
@@ -95,7 +103,7 @@ class AnyNodeSpec(DatasetSpec):
             raise UserError(f"dataset {self.name!r}: {error}") from None
 
     def _load(self) -> NodeData:
-        content, source = self.content()
+        content, source = self.sourced()
         digest = self.digest(content)
         published = self.published_splits(content)
         content = self.select(content)
@@ -179,7 +187,7 @@ class GraphSetSpec(DatasetSpec):
     )
 
     def load(self) -> GraphSetData:
-        content, source = self.content()
+        content, source = self.sourced()
         values, label = np.unique(content["label"], return_inverse=True)
         return GraphSetData(
             name=self.name,

@@ -59,11 +59,11 @@ class SplitSpec(CuttingSpec):
             raise UserError(f"split {self.name!r} clusters graphs and {data.name!r} has targets; choose ratio")
         if not self.labelled:
             return SplitResult(np.full(len(data.label), NONE, dtype=np.int8), {}, [{} for _ in parts])
-        role = self.roles(data, parts, np.random.default_rng(seed))
+        role = np.asarray(self.roles(data, parts, np.random.default_rng(seed)))
         if role.shape != (len(data.label),):
             problem = f"roles have shape {role.shape}"
             raise UserError(f"split {self.name!r} on {data.name!r}: {problem}; give one role per {data.task}")
-        if not (role == TRAIN).any():
+        if role.dtype == np.int8 and not (role == TRAIN).any():  # `build` refuses other types
             problem = f"split {self.name!r} leaves {data.name!r} no training {data.task} at all"
             raise UserError(f"{problem}; give it a larger share")
         return SplitResult(role, masks(role), [masks(role[ids]) for ids in parts])

@@ -18,7 +18,7 @@ from fglbench.datasets import DATASETS, SPLITS, content as contents, load
 from fglbench.datasets.content import Unsound, node_content
 from fglbench.datasets.federation import Rows, preprocess, to_tensor
 from fglbench.datasets.registry_file import dataset_class
-from fglbench.datasets.spec import MAX_DEGREE, DatasetSpec, GraphSetSpec
+from fglbench.datasets.spec import MAX_DEGREE, AnyNodeSpec, DatasetSpec, GraphSetSpec
 from fglbench.registry import UserError
 
 Put = Callable[[Path, dict[str, bytes]], dict[str, Path]]
@@ -344,3 +344,14 @@ def test_features_have_a_row_for_each_node_and_there_are_nodes() -> None:
         node_content(np.array([[0, 1]]), np.arange(2), np.ones(2))
     with pytest.raises(Unsound, match=r"label is float64 \(0,\); give whole numbers \(N,\)"):
         node_content(np.empty((0, 2), dtype=int), np.array([]), np.ones((0, 2)))
+
+
+def test_content_without_its_source_is_one_line() -> None:
+    class Bare(AnyNodeSpec):
+        name = "bare"
+
+        def content(self) -> Any:
+            return node_content(np.array([[0, 1]]), np.array([0, 1]), np.eye(2))
+
+    with pytest.raises(UserError, match="dataset 'bare': `content` returns dict: return the content and its source"):
+        Bare().load()

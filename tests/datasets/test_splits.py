@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -237,12 +237,12 @@ def test_a_split_that_is_not_sound_is_refused() -> None:
         """Returns given roles."""
 
         name = "odd"
-        given: ClassVar[np.ndarray]
+        given: ClassVar[Any]
 
         def roles(self, *_: object) -> np.ndarray:
             return self.given
 
-    def refused(role: np.ndarray, whole: Data = data) -> str:
+    def refused(role: Any, whole: Data = data) -> str:
         Odd.given = role
         with pytest.raises(UserError, match=r"split 'odd' on 'toy'") as caught:
             build_federation(whole, PARTITIONS.build("uniform"), Odd(), 2, 0)
@@ -252,4 +252,7 @@ def test_a_split_that_is_not_sound_is_refused() -> None:
     assert "1 nodes without a label have a role, the first is 4" in refused(role, bare)
     assert "roles have shape (9,); give one role per node" in refused(role[:9])
     assert "roles are int64 (10,)" in refused(role.astype(np.int64))
+    assert "roles are int64 (10,)" in refused(torch.from_numpy(role).long())
+    assert "roles are bool (10,)" in refused(role >= 0)
+    assert "roles have shape ();" in refused(None)
     assert "give -1 to 2" in refused(np.where(role == 2, np.int8(3), role))
