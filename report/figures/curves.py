@@ -79,9 +79,9 @@ def draw_robustness(data: dict[str, Any]) -> Figure:
 PRIVACY_LEVEL: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1}
 GREY = "#555555"
 PRIVACY_CAPTION = (
-    "Test score against the epsilon of a run (client-level, log scale; further left: more privacy): mean over seeds, band"
-    " of one standard deviation. Dashed in a method's colour: its score without clipping and noise; grey: local training,"
-    " which sends nothing."
+    "Test score against the epsilon of a run (client-level, log scale; further left: more privacy): mean over seeds,"
+    " band of one standard deviation. Dashed in a method's colour: its score without clipping and noise; grey: local"
+    " training, which sends nothing."
 )
 
 
