@@ -22,8 +22,8 @@ from ..ranking import Ranking
 from .style import COLOURS, RC, facets, legend_below, name_outer, short, wrapped
 
 CLIENTS_CAPTION = (
-    "Test score of each client on its own nodes at the best round. Clients are sorted within a seed and then averaged"
-    " over seeds: the diamond is the worst-off client of a run, whichever it is, the bar the mean over clients."
+    "Test score of each client on its own nodes at the best round. The clients of each seed are sorted, then seeds are"
+    " averaged. Diamond: the worst client of a run; bar: the mean over clients."
 )
 
 
@@ -88,8 +88,8 @@ def draw_clients(data: dict[str, Any]) -> Figure:
 
 
 LABELS_CAPTION = (
-    "Labels that each client holds, of the lowest seed: the area of a bubble is the number of nodes (or graphs) of a"
-    " class at a client, relative to the largest of its panel."
+    "Labels per client, for the lowest seed: the area of a bubble is the number of nodes (or graphs) of a class at a"
+    " client, relative to the largest in its panel."
 )
 
 

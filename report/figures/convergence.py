@@ -15,8 +15,8 @@ from .style import COLOUR_OF, FAINT, MOST, facets, legend_below, looks, name_out
 
 SERIES = ("seed", "round", "value")
 CAPTION = (
-    "Test score by round: mean over seeds, band of one standard deviation. Methods with a colour of their own come"
-    " first, then the highest by rank; the others are thin grey lines. A run that stopped early keeps its last value."
+    "Test score by round: mean over seeds, band of one standard deviation. Coloured: methods with a fixed colour,"
+    " then those with the best ranks; all others are thin grey lines. A run that stopped early keeps its last value."
 )
 
 

@@ -79,9 +79,9 @@ def draw_robustness(data: dict[str, Any]) -> Figure:
 PRIVACY_LEVEL: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1}
 GREY = "#555555"
 PRIVACY_CAPTION = (
-    "Test score against the epsilon that a run spends (client-level, logarithmic; to the left more private): mean over"
-    " seeds, band of one standard deviation. Dashed in the colour of a method: its score without clip and noise; grey:"
-    " local training, which sends nothing."
+    "Test score against the epsilon of a run (client-level, log scale; further left: more privacy): mean over seeds,"
+    " band of one standard deviation. Dashed in a method's colour: its score without clipping and noise; grey: local"
+    " training, which sends nothing."
 )
 
 
@@ -133,8 +133,8 @@ def draw_privacy(data: dict[str, Any]) -> Figure:
 LEVEL: dict[str, Any] = {"color": "#555555", "linestyle": (0, (4, 2)), "linewidth": 1.1}
 RING: dict[str, Any] = {"marker": "o", "markerfacecolor": "none", "markeredgecolor": "black"}
 SENSITIVITY_CAPTION = (
-    "Test score against one parameter at a time: mean over seeds, band of one standard deviation. The values stand at"
-    " equal distances. The ringed point is the setting from which the others depart; dashed: FedAvg on the same task."
+    "Test score against one parameter at a time: mean over seeds, band of one standard deviation. Values have equal"
+    " distances. Ring: the setting of which the others change one value; dashed: FedAvg on the same task."
 )
 
 

@@ -144,9 +144,8 @@ def project(rows: np.ndarray) -> np.ndarray:
 
 
 CKA_CAPTION = (
-    "Linear CKA between the embeddings that the clients' own models give the same test nodes of the whole graph, at the"
-    " best round and before aggregation (1: alike except for a rotation and a scale). In brackets: the mean over pairs"
-    " of clients."
+    "Linear CKA between two clients' embeddings of the same test nodes of the whole graph, by their own models before"
+    " aggregation at the best round (1: equal up to rotation and scale). In brackets: the mean over pairs of clients."
 )
 
 
