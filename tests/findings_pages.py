@@ -13,6 +13,7 @@ from scipy import stats
 
 from fglbench.report.board import Board
 from fglbench.report.ranking import Ranking
+from fglbench.report.statistics import paired_difference
 from fglbench.report.text import ABSENT, points
 
 from .statements import ROOT, correlation, homophilous, same_graphs, span, squeezed
@@ -213,12 +214,23 @@ def node_boards(boards: dict[str, Ranking]) -> list[str]:
     accuracy = list(boards["node"].inference.scores.index)
     return [
         *second_tuning(boards),
+        *natural(boards["natural"].board),
         *lines,
         f"by {differs.min():.1f} points on Computers to {differs.max():+.1f} on Wiki",
         f"the means of nine methods change by {means.min():+.1f} to {means.max():+.1f} points",
         f"Spearman's rho is {correlation(boards, homophilous(boards))} on nine homophilous graphs, but "
         f"{correlation(boards, accuracy)} on all {len(accuracy)} with accuracy",
     ]
+
+
+def natural(board: Board) -> list[str]:
+    titles = {"twitch": "Twitch's countries (ROC AUC)", "citation-sources": "three sources of papers (accuracy)"}
+    tasks = board.rows.drop_duplicates("dataset").set_index("dataset")["task_label"]
+    gains = {}
+    for name in titles:
+        seeds = board.seeds_of(tasks[name])
+        gains[name] = paired_difference(seeds["fedavg"], seeds["local"])
+    return [f"{title} {points(gains[name].mean)} points {span(gains[name])}" for name, title in titles.items()]
 
 
 def graph_boards(boards: dict[str, Ranking]) -> list[str]:

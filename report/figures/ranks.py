@@ -73,16 +73,17 @@ def _differences(axes: Axes, panel: dict[str, Any]) -> None:
     axes.axvspan(-100 * ROPE, 100 * ROPE, color="#EFEFEF", zorder=0, linewidth=0)
     axes.axvline(0, color="black", linewidth=0.8)
     for place, (point, verdict) in enumerate(zip(panel["points"], panel["verdicts"], strict=True)):
+        colour = COLOURS.get(verdict, "#666666")
+        inside = "white" if verdict == "undecided" else colour
         if point is None:
             axes.text(0.0, place, " baseline", va="center", fontsize=7.5, color="#444444")
         elif point[0] < least:
-            axes.plot(edge, place, "<", color="#D55E00", markersize=4.5)
+            axes.plot(edge, place, "<", color=colour, markersize=4.5, markerfacecolor=inside)
             axes.annotate(percent(point[0] / 100, 1), (edge, place), (5, 0), textcoords="offset points", va="center",
                           fontsize=7.5)  # fmt: skip
         else:
-            colour = COLOURS.get(verdict, "#666666")
-            mark, inside = "s" if verdict == "equivalent" else "o", "white" if verdict == "undecided" else colour
             axes.plot(point[1:], [place, place], color=colour, linewidth=1.6)
+            mark = "s" if verdict == "equivalent" else "o"
             axes.plot(point[0], place, mark, color=colour, markersize=4.5, markerfacecolor=inside)
     axes.set_xlabel(f"points above {short(panel['baseline'])}")
 
