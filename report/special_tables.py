@@ -37,6 +37,7 @@ from .text import (
 WITHIN = (0.01, 0.02, 0.05)  # gaps to the best: columns of the performance profile
 NATURAL = ("own", "source")  # partitions whose clients come with the data
 
+WIDEST = 30  # methods of a table of pairs
 LEGENDS = {
     "Macro-F1 and clients": "Macro-F1: mean over all datasets of the board. Worst client: the lowest score of a "
     "client. Spread: the standard deviation over clients. Both are means over seeds and over the datasets of the main "
@@ -128,8 +129,8 @@ def verdicts_table(ranking: Ranking) -> Table | None:
 
 def win_rate_table(ranking: Ranking) -> Table | None:
     """Share of the datasets on which the method of the line is above that of the column; None for fewer than three
-    methods."""
-    if len(ranking.board.ranked) < 3:
+    methods, and for more than `WIDEST`, because the table has a column per method."""
+    if not 3 <= len(ranking.board.ranked) <= WIDEST:
         return None
     rates = win_rates(ranking.board.by_dataset)
     columns = [

@@ -16,7 +16,7 @@ from fglbench.report.ranking import Ranking
 from fglbench.report.statistics import paired_difference
 from fglbench.report.text import ABSENT, points
 
-from .statements import ROOT, correlation, homophilous, same_graphs, span, squeezed
+from .statements import ROOT, correlation, effect, homophilous, same_graphs, span, squeezed
 
 PAGES = {page.name: page for page in sorted((ROOT / "docs" / "findings").glob("*.md"))}
 SETTINGS = {  # numbers of papers, tables, experiments and hyperparameters
@@ -27,6 +27,7 @@ SETTINGS = {  # numbers of papers, tables, experiments and hyperparameters
     ),
     "node-boards.md": ("at rate 0.1 it does", "`node-3`", "`node-3-random`"),
     "graph-boards.md": ("(Dirichlet, alpha 1)", "3 seeds", "12 (MUTAG) to 137 (NCI1) test graphs per client"),
+    "natural.md": ("over 5 seeds", "95% t interval"),
     "links.md": ("5 seeds", "at most 100 rounds", "diverges in round 2", "so round 1 is scored"),
     "fgssl.md": (
         "(IJCAI 2023)", "width 128, 200 rounds of 4 SGD steps", "60/20/20 of each class", "(Algorithm 1)", "weight 3 ",
@@ -214,7 +215,6 @@ def node_boards(boards: dict[str, Ranking]) -> list[str]:
     accuracy = list(boards["node"].inference.scores.index)
     return [
         *second_tuning(boards),
-        *natural(boards["natural"].board),
         *lines,
         f"by {differs.min():.1f} points on Computers to {differs.max():+.1f} on Wiki",
         f"the means of nine methods change by {means.min():+.1f} to {means.max():+.1f} points",
@@ -223,14 +223,19 @@ def node_boards(boards: dict[str, Ranking]) -> list[str]:
     ]
 
 
-def natural(board: Board) -> list[str]:
-    titles = {"twitch": "Twitch's countries (ROC AUC)", "citation-sources": "three sources of papers (accuracy)"}
-    tasks = board.rows.drop_duplicates("dataset").set_index("dataset")["task_label"]
-    gains = {}
-    for name in titles:
-        seeds = board.seeds_of(tasks[name])
-        gains[name] = paired_difference(seeds["fedavg"], seeds["local"])
-    return [f"{title} {points(gains[name].mean)} points {span(gains[name])}" for name, title in titles.items()]
+def natural(ranking: Ranking) -> list[str]:
+    board = ranking.board
+    titles = {"twitch": "Twitch's seven countries, ROC AUC", "citation-sources": "Three sources of papers, accuracy"}
+    tasks = board.rows.drop_duplicates("dataset").set_index("dataset")
+    assert (tasks.loc["twitch", "clients"], tasks.loc["citation-sources", "clients"]) == (7, 3)
+    assert board.metric == "ROC AUC" and board.datasets_of(board.metric) == ["twitch"]
+    assert not {"better"} & {pair.verdict for by in ranking.inference.against.values() for pair in by.values()}
+    seeds = {name: board.seeds_of(tasks.loc[name, "task_label"]) for name in titles}
+    assert {len(scores) for scores in seeds.values()} == {5}
+    return [
+        f"{title}: {effect(paired_difference(seeds[name]['fedavg'], seeds[name]['local']))}"
+        for name, title in titles.items()
+    ]
 
 
 def graph_boards(boards: dict[str, Ranking]) -> list[str]:
@@ -272,7 +277,8 @@ def verified() -> list[str]:
 
 def phrases(boards: dict[str, Ranking]) -> dict[str, list[str]]:
     result = {"conditions.md": [*conditions(boards), *hostile(boards)], "node-boards.md": node_boards(boards)}
-    return result | {"graph-boards.md": graph_boards(boards), "links.md": links(boards), "rows.md": verified()}
+    return result | {"graph-boards.md": graph_boards(boards), "links.md": links(boards), "rows.md": verified(),
+                     "natural.md": natural(boards["natural"])}  # fmt: skip
 
 
 def prose(page: Path) -> str:
