@@ -75,8 +75,8 @@ class Tuned(Values):
     seeds: list[int] = Field(min_length=1)
     rungs: list[int] = Field([], description="training rounds of a trial of each rung; [] for those of the suite")
     trial: int = Field(ge=0, description="its number; 0 is the setting of the suite")
-    val: float = Field(description="mean validation score over the seeds, with all rounds; errors have a minus sign")
-    default: float | None = Field(description="val of trial 0; empty if it failed")
+    val: float = Field(le=1, allow_inf_nan=False, description="mean validation score over the seeds; errors: negative")
+    default: float | None = Field(le=1, allow_inf_nan=False, description="val of trial 0; empty if it failed")
     commit: str = ""
 
     def scored(self, cell: Cell) -> Cell:

@@ -191,8 +191,8 @@ def test_the_protocol_page_has_the_share_of_rates_at_the_edge() -> None:
 @pytest.mark.parametrize(
     ("field", "last", "beyond"),
     [
-        ("trials", 1, 0), ("rounds", 1, 0), ("trial", 0, -1), ("seeds", [7], []), ("val", 0, -0.01), ("val", 1, 1.01),
-        ("default", 0, -0.01), ("default", 1, 1.01), ("default", None, "none"),
+        ("trials", 1, 0), ("rounds", 1, 0), ("trial", 0, -1), ("seeds", [7], []), ("val", 1, 1.01),
+        ("val", -4.2, float("nan")), ("default", 1, 1.01), ("default", None, "none"),  # errors are negative
     ],
 )  # fmt: skip
 def test_figures_of_a_setting_must_be_within_bounds(field: str, last: Any, beyond: Any, tmp_path: Path) -> None:
