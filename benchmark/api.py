@@ -272,9 +272,8 @@ def to_latex(
     """Return a LaTeX table (booktabs) of methods by datasets: mean and standard deviation over seeds, in percent.
 
     rows: from `run` or `load_results`; only status "ok" counts. The best mean of each dataset is bold. Errors are in
-    their unit, and the lowest is the best. metric: score,
-    val or macro_f1. methods: in the order of the table; all by default. Raises UserError if a dataset has several tasks
-    or a method has several settings: select rows first.
+    their unit, and the lowest is the best. metric: score, val or macro_f1. methods: in the order of the table; all by
+    default. Raises UserError if a dataset has several tasks or a method has several settings: select rows first.
     """
     if metric not in METRICS:
         raise UserError(f"metric is {metric!r}; it is one of {', '.join(METRICS)}")

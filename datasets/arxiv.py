@@ -102,6 +102,10 @@ class ArxivStructureFeaturesSpec(AnyNodeSpec):
         content, source = super().content()
         return content | cached(self.name, content["edges"], len(content["label"]), self.dimension, self.seed), source
 
+    @classmethod
+    def row_fingerprint(cls) -> str | None:
+        return None  # because rows have that of the options and the computed values too
+
     def digest(self, content: Content) -> str:
         options = np.array([self.dimension, self.seed], dtype=np.int64)
         return contents.fingerprint(content | {"feat_options": options}, without=("feat",))

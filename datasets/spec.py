@@ -57,6 +57,11 @@ class DatasetSpec(Spec):
     kind: ClassVar[str] = "other"
     scored_by: ClassVar[Measure] = "accuracy"
 
+    @classmethod
+    def row_fingerprint(cls) -> str | None:
+        """Return the fingerprint that rows of this dataset must have; None if it is not known."""
+        return None if cls.unverified else cls.fingerprint
+
     def content(self) -> tuple[Content, str]:
         """Return the canonical content and its source. Raises UserError as `obtain` does."""
         return obtain(self.name, self.routes, self.fingerprint, self.unverified)

@@ -164,8 +164,9 @@ def profile_table(ranking: Ranking) -> Table | None:
 
 def kinds_table(ranking: Ranking) -> Table | None:
     """The mean rank of every ranked method over the datasets of each kind; None for one kind, or one method."""
-    by_dataset = ranking.board.by_dataset
-    kinds = pd.Series({name: kind_of_data(str(name).partition(" (")[0]) for name in by_dataset.index}, dtype=object)
+    board, by_dataset = ranking.board, ranking.board.by_dataset
+    known = {board.dataset_of[task]: kind_of_data(str(board.task_row(task)["dataset"])) for task in board.tasks}
+    kinds = pd.Series({name: known[str(name)] for name in by_dataset.index}, dtype=object)
     if kinds.nunique() < 2 or len(by_dataset.columns) < 2:
         return None
     means = ranks(by_dataset).groupby(kinds).mean().round(12)

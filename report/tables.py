@@ -285,13 +285,18 @@ def task_table(ranking: Ranking, task: str) -> Table:
     """Every entry with a score on a task: mean ± std over seeds, and costs."""
     board = ranking.board
     entrants = [Entrant(ranking, name, board.measures(task, name)) for name in order(board, task)]
+    heading = unit if sign(board.metric) > 0 else str
     held_out = [
-        Column(unit(title) if sign(board.metric) > 0 else title, partial(_figure, name, score_text), falling=True)
+        Column(heading(title), partial(_figure, name, score_text), falling=True)
         for name, title in HELD_OUT.items()
         if any(finite(entrant[name]) for entrant in entrants)
     ]
-    heading = "Score, %" if sign(board.metric) > 0 else "Score"
-    columns = [METHOD, Column(heading, partial(score, task), falling=True, brief="Score"), *held_out, *MEASURED]
+    columns = [
+        METHOD,
+        Column(heading("Score"), partial(score, task), falling=True, brief="Score"),
+        *held_out,
+        *MEASURED,
+    ]
     return _table(f"task:{slug(board.suite)}:{slug(task)}", f"{task} on board {board.suite}", columns, entrants)
 
 

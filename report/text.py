@@ -88,6 +88,11 @@ def unit(metric: str) -> str:
     return metric if FALLING in metric else f"{metric}, %"
 
 
+def gap_unit(metric: str) -> str:
+    """The unit of differences for a heading next to the metric: none next to percent, points next to an error."""
+    return ", points of 0.01" if FALLING in metric else ""
+
+
 def points(value: float | None, digits: int = 1) -> str:
     """A difference of fractions in percentage points with its sign: '+1.2'; zero has no sign: '0.0'."""
     if value is None or not math.isfinite(value):

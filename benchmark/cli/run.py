@@ -293,7 +293,7 @@ def show_ranking(ranking: Ranking) -> list[Table]:
     from ...metrics import sign
     from ...report.statistics import ranks
     from ...report.tables import difference_cell
-    from ...report.text import data_size, score_text, unit
+    from ...report.text import data_size, gap_unit, score_text, unit
 
     board = ranking.board
     console, scores = plain_console(), board.by_dataset.loc[board.datasets_of(board.metric)]
@@ -307,7 +307,7 @@ def show_ranking(ranking: Ranking) -> list[Table]:
     traffic = board.grid("traffic").median()
     base = next((str(name) for name in scores if board.method_of[str(name)] == BASELINE), None)
     against = ranking.inference.against.get(base or "", {})
-    titles = [] if base is None else [f"vs {base}{_unit(board.metric)} (95% interval)"]
+    titles = [] if base is None else [f"vs {base}{gap_unit(board.metric)} (95% interval)"]
     metric = unit("score" if sign(board.metric) > 0 else board.metric)
     table = plain_table(f"{board.title}, {len(scores)} datasets", "mean rank", metric, *titles, "traffic (median)",
                         numeric=True)  # fmt: skip
@@ -323,21 +323,15 @@ def show_ranking(ranking: Ranking) -> list[Table]:
     return [table]
 
 
-def _unit(metric: str) -> str:
-    from ...metrics import sign
-
-    return "" if sign(metric) > 0 else ", points of 0.01"  # next to an error, which is not in percent
-
-
 def _tables(board: Board) -> Iterator[Table]:
     from ...report.statistics import paired_difference
-    from ...report.text import data_size, mean_std, points, unit
+    from ...report.text import data_size, gap_unit, mean_std, points, unit
 
     for task in board.tasks:
         seeds, measures = board.seeds_of(task), {name: board.measures(task, name) for name in board.entrants}
         base = next((str(name) for name in seeds if board.method_of[str(name)] == BASELINE), None)
         metric = board.metric_of[task]
-        against = [] if base is None else [f"vs {base}{_unit(metric)} (95% interval)"]
+        against = [] if base is None else [f"vs {base}{gap_unit(metric)} (95% interval)"]
         table = plain_table(task, f"{unit(metric)} (mean ± sd)", "seeds", *against, "traffic", numeric=True)
         for entrant, scores in sorted(measures.items(), key=lambda each: -each[1].get("score", -inf)):
             if not scores:

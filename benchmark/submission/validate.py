@@ -11,7 +11,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ...datasets import DATASETS
-from ...datasets.spec import AnyNodeSpec
 from ...methods import METHODS
 from ...registry import UserError
 from ..store.row_file import SUBMISSIONS, safe_name
@@ -261,9 +260,7 @@ def _data(lines: Sequence[Line], fresh: set[Line], findings: Findings) -> None:
 @cache
 def _registered(dataset: str) -> str | None:
     with suppress(UserError):
-        cls = DATASETS.cls(dataset)
-        computed = issubclass(cls, AnyNodeSpec) and cls.digest is not AnyNodeSpec.digest  # of features made from others
-        return None if cls.unverified or computed else cls.fingerprint
+        return DATASETS.cls(dataset).row_fingerprint()
     return None
 
 
