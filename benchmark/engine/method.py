@@ -201,8 +201,8 @@ class Method(Spec):
             if name in vars(cls):
                 raise UserError(f"{cls.__name__}.{name} is no longer read: write {instead} (CONTRIBUTING.md)")
         for name, choices in CHOICES.items():
-            if (value := getattr(cls, name, choices[0])) not in choices:
-                raise did_you_mean(str(value), choices, f"{cls.__name__}.{name}")
+            if isinstance(value := vars(cls).get(name), str) and value not in choices:
+                raise did_you_mean(value, choices, f"{cls.__name__}.{name}")
         if isinstance(cls.tasks, str):
             raise UserError(f"{cls.__name__}.tasks is a tuple of names: write tasks = ({cls.tasks!r},)")
         for task in cls.tasks:
