@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +15,6 @@ from .common import Json, Plugins, ReadResults, Suites, answer, completes, found
 if TYPE_CHECKING:
     from ..store import Store
     from ..submission.submit import Metadata
-    from ..submission.validate import Validation
 
 Text = str | None
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="folder of the submission [METHOD-submission]")]
@@ -77,12 +75,12 @@ def packed(store: Store, about: Metadata, out: Path, suites: tuple[str, ...], tu
     with suppress(typer.Exit), pack.placed(out) as folder:
         pack.write(store, rows, about, folder, settings)
         base = default_base()
-        validation = validate(folder, str(out), base, submission=True)
-        tell(validation.summary, base)
-        if not validation.ok:
+        verdict = validate(folder, str(out), base, submission=True)
+        tell(verdict, base)
+        if not verdict.ok:
             raise typer.Exit(1)
-    typer.echo(f"wrote {out}; next: fglbench validate {out}" if validation.ok else "nothing was written")
-    return as_data(validation.summary)
+    typer.echo(f"wrote {out}; next: fglbench validate {out}" if verdict.ok else "nothing was written")
+    return verdict.as_data()
 
 
 SHOWN = 200  # lines of problems
@@ -110,6 +108,7 @@ def validate(
     Nothing under PATH is imported or run. Warnings do not make it invalid.
     """
     from ...registry import UserError
+    from ..submission.summary import verdicts
 
     if not path.is_dir():
         raise UserError(f"no folder at {str(path)!r}; give a results folder or a submission")
@@ -117,45 +116,21 @@ def validate(
         base = base or default_base(into)  # the results to which it is added
     elif into is not None:
         raise UserError(f"--into takes in submissions; {str(path)!r} is a results folder without submission.yaml")
-    verdicts: list[Verdict] = []
-    validations: list[Validation] = []
-    for verdict in _summaries(path, base, maintainer, validations):
-        verdicts.append(verdict)
+    checked = list[Verdict]()
+    for verdict in verdicts(path, str(path).rstrip("/"), base, maintainer=maintainer):
+        checked.append(verdict)
         if not json:
             tell(verdict, base)
     if json:
-        print_json([as_data(verdict) for verdict in verdicts])
-    if not all(verdict.ok for verdict in verdicts):
+        print_json([verdict.as_data() for verdict in checked])
+    if not all(verdict.ok for verdict in checked):
         return 1
     if into is not None:
         from ..submission import submit
 
-        place, added = submit.take_in(validations[0].folder, validations[0].lines, into)
+        place, added = submit.take_in(checked[0].folder, checked[0].lines, into)
         typer.echo(f"{place}: {added} self-reported rows added; next: fglbench report --results {into}", err=json)
     return 0
-
-
-def _summaries(path: Path, base: str | None, maintainer: bool, validations: list[Validation]) -> Iterator[Verdict]:
-    """Check all folders of a path. validations: gets the details for a submission, or with a base."""
-    name = str(path).rstrip("/")
-    if base is None and not (path / METADATA).is_file():
-        from ..submission.summary import summaries
-
-        yield from summaries(path, name)
-        return
-    from ..submission.validate import validate_all
-
-    for each in validate_all(path, name, base, maintainer=maintainer):
-        validations.append(each)
-        yield each.summary
-
-
-def as_data(verdict: Verdict) -> dict[str, Any]:
-    """A validation as JSON data."""
-    return {
-        "folder": verdict.name, "valid": verdict.ok, "rows": verdict.rows, "new": verdict.new.total(),
-        "errors": list(map(str, verdict.findings.errors)), "warnings": list(map(str, verdict.findings.warnings)),
-    }  # fmt: skip
 
 
 def default_base(into: Path | None = None) -> str | None:
@@ -174,11 +149,12 @@ def tell(checked: Verdict, base: str | None) -> None:
         typer.echo(plain(finding, 1000))
     if len(findings) > SHOWN:
         typer.echo(f"... and {len(findings) - SHOWN} more")
-    kind = "submission" if checked.submission else "results folder"
+    submission = checked.folder.submission
+    kind = "submission" if submission else "results folder"
     against = "" if base is None else f" against {base}"
-    new = f", {checked.new.total()} new" if against and not checked.submission else ""
+    new = f", {checked.new.total()} new" if against and not submission else ""
     where = ", ".join(f"{plain(suite)} {number}" for suite, number in sorted(checked.new.items()))
     where = f" ({where})" if where else ""
     verdict = "valid" if checked.ok else "NOT valid: " + count(len(errors), "problem")
     warned = f", {count(len(warnings), 'warning')}" if warnings else ""
-    typer.echo(f"{checked.name}: {kind}{against}: {count(checked.rows, 'row')}{new}{where}: {verdict}{warned}")
+    typer.echo(f"{checked.folder.name}: {kind}{against}: {count(checked.rows, 'row')}{new}{where}: {verdict}{warned}")
