@@ -12,21 +12,8 @@ import typer
 from ...registry import UserError, did_you_mean
 from .. import api
 from ..store import Store
-from .common import (
-    Json,
-    Plugins,
-    ReadResults,
-    Suites,
-    command,
-    complain,
-    completes,
-    found_folder,
-    names,
-    plain_console,
-    plain_table,
-    print_json,
-    why,
-)
+from . import common as given
+from .common import command, complain, names, plain_console, plain_table, print_json, why
 from .run import show_scores
 
 if TYPE_CHECKING:
@@ -36,16 +23,14 @@ KINDS = ("methods", "datasets", "partitions", "splits", "backbones", "suites")
 Kind = Annotated[str | None, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=lambda: list(KINDS))]
 Name = Annotated[
     str,
-    typer.Argument(
-        metavar="NAME",
-        help="a method (or dataset, partition, split, backbone, suite)",
-        autocompletion=completes("method", "dataset", "partition", "split", "backbone", "suite"),
+    given.named(
+        *(kind.removesuffix("s") for kind in KINDS), help="a method (or dataset, partition, split, backbone, suite)"
     ),
 ]
 Entry = dict[str, Any]
 
 
-def list_(kind: Kind = None, plugin: Plugins = None, json: Json = False) -> None:
+def list_(kind: Kind = None, plugin: given.Plugins = None, json: given.Json = False) -> None:
     """List methods (by family), datasets, partitions, splits, backbones or suites."""
     if kind is None:
         raise UserError(f"say what to list, as in `fglbench list methods` (one of {', '.join(KINDS)})")
@@ -75,7 +60,7 @@ def _groups(entries: list[Entry], terminal: bool) -> Iterator[tuple[str, list[En
         yield f"\n{family}{meaning}" if family else "", kept
 
 
-def show(name: Name, plugin: Plugins = None, json: Json = False) -> None:
+def show(name: Name, plugin: given.Plugins = None, json: given.Json = False) -> None:
     """Show a method, dataset, partition, split, backbone or suite: source, facts, parameters with defaults."""
     entry = api.show(name)
     if json:
@@ -110,13 +95,16 @@ HEADINGS |= {"stale": "stale", "others": "others"}
 OWN = "own:"  # prefix of the names of users' datasets
 
 
-def status(suite: Suites = None, results: ReadResults = None, plugin: Plugins = None, json: Json = False) -> None:
+def status(
+    suite: given.Suites = None, results: given.ReadResults = None, plugin: given.Plugins = None,
+    json: given.Json = False,
+) -> None:  # fmt: skip
     """Show, for every suite, how many runs are done, failed, skipped (with the reasons), to do, or not converged.
 
     Without --suite: the suites that have rows, or all suites if there are no rows. Others: rows of methods, datasets or
     settings that the suite does not have.
     """
-    results = found_folder(results, (names(suite) or (None,))[0])
+    results = given.found_folder(results, (names(suite) or (None,))[0])
     if results.exists() and not results.is_dir():
         raise UserError(f"no results folder at {str(results)!r}: it is a file; give --results DIR")
     suites = api.overview(results, names(suite))

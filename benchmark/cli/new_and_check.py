@@ -13,7 +13,7 @@ import typer
 
 from ...files import write_atomically
 from ...registry import UserError
-from .common import Json, Parameters, PluginNames, answer, completes, print_json
+from .common import Json, Parameters, PluginNames, answer, named, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,10 +123,8 @@ Real = Annotated[
 
 Name = Annotated[
     str,
-    typer.Argument(
-        metavar="NAME",
-        help="a method (or dataset, partition, split, backbone)",
-        autocompletion=completes("method", "dataset", "partition", "split", "backbone"),
+    named(
+        "method", "dataset", "partition", "split", "backbone", help="a method (or dataset, partition, split, backbone)"
     ),
 ]
 

@@ -15,7 +15,7 @@ import typer
 
 from ...registry import UserError, did_you_mean
 from . import common as given
-from .common import Names, announce, answer, complain, completes, names, plain_console, plain_table, print_json
+from .common import Names, announce, answer, complain, names, plain_console, plain_table, print_json
 from .run import carry_out
 
 if TYPE_CHECKING:
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 TableName = Annotated[
     str | None,
-    typer.Argument(
+    given.named(
+        "table",
+        metavar="TABLE",
         help="a table's name, as fgssl-table1; without it all are listed, with --dry-run what each still costs",
-        autocompletion=completes("table"),
     ),
 ]
 ReadingNames = Annotated[
@@ -61,16 +62,15 @@ def reproduce(
         _tell_costs(results, given.parse_seeds(seeds)) if dry_run else _list_tables(json)
         return 0
     announce()
-    from ..runner.job import Job, Options, Request, Store
-    from ..runner.system import resolved
+    from ..runner.job import Job, Request, Store
 
     wanted = _narrowed(table, given.names(only))
     request = Request(
         suites=(table,), datasets=wanted["dataset"], methods=wanted["method"],
         clients=given.client_numbers(clients), splits=given.names(split), seeds=given.parse_seeds(seeds),
     )  # fmt: skip
-    where = backend, address, resolved(device, backend)
-    options = Options(jobs, threads, timeout, memory_limit, submitter, (), False, *where)
+    options = given.options(device, backend, address=address, jobs=jobs, threads=threads, timeout=timeout,
+                            memory_limit=memory_limit, submitter=submitter)  # fmt: skip
     job = Job(_read(request, table, given.names(reading)), Store(results), options, given.names(rerun))
     if not job.rerun:
         _reuse(job, table, dry_run, json)
@@ -185,11 +185,9 @@ def _reuse(job: Job, table: str, dry_run: bool, json: bool) -> None:
 Record = Annotated[
     Path | None, typer.Option("--record", metavar="DIR", help="maintainers: write the verdicts to DIR/verified.csv")
 ]
-OfMethods = Annotated[
-    Names, typer.Option("-m", "--method", help="only rows of these methods", autocompletion=completes("method"))
-]
+OfMethods = Annotated[Names, given.naming("method", "-m", "--method", metavar=None, help="only rows of these methods")]
 OnDatasets = Annotated[
-    Names, typer.Option("-d", "--dataset", help="only rows on these datasets", autocompletion=completes("dataset"))
+    Names, given.naming("dataset", "-d", "--dataset", metavar=None, help="only rows on these datasets")
 ]
 EQUAL = 1e-6  # rounding of float32 in a mean over clients
 
@@ -211,14 +209,11 @@ def verify(
     All seeds of a sampled run are run. A score may be higher than ours by 2.5 times the standard deviation over our
     seeds, at least 0.01 and at most 0.05. The methods must also pass `fglbench check`.
     """
-    from ..runner.job import Options, Store
-    from ..runner.system import resolved
-    from ..store import provenance, verified
+    from ..store import Store, provenance, verified
     from ..submission import verify as again
     from .progress import Display
 
-    how = Options(jobs=jobs, timeout=timeout, backend=backend, address=address)
-    options = replace(how, device=resolved(device, backend))
+    options = given.options(device, backend, address=address, jobs=jobs, timeout=timeout)
     if record is not None:
         again.may_record(record, by, provenance.git_state()[1])
     only = {"method": names(method), "suite": names(suite), "dataset": names(dataset)}

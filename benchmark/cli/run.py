@@ -6,7 +6,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +16,7 @@ from rich.table import Table
 
 from ...registry import UserError, did_you_mean
 from . import common as given
-from .common import Names, answer, command, complain, completes, plain_console, plain_table, print_json, why
+from .common import Names, answer, command, complain, plain_console, plain_table, print_json, why
 
 if TYPE_CHECKING:
     from ...report.board import Board
@@ -31,8 +30,7 @@ STATES = {"todo": "to run", "done": "done", "skipped": "skipped", "failed": "fai
 
 def run(
     suite: Annotated[
-        Names,
-        typer.Option("-s", "--suite", help="a suite by name, or a YAML file", autocompletion=completes("suite")),
+        Names, given.naming("suite", "-s", "--suite", metavar=None, help="a suite by name, or a YAML file")
     ] = None,
     all_suites: Annotated[bool, typer.Option("--all", help="every leaderboard suite")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="the suite `quick`: about a minute")] = False,
@@ -62,8 +60,7 @@ def run(
     numbers, plugins = (given.client_numbers(clients), given.parse_seeds(seeds)), given.apart(plugin)
     wanted = {"method": methods, "dataset": given.names(dataset), "partition": partitions, "split": splits}
     data = given.own_dataset(data, set_ or (), **wanted, backbone=backbones)
-    from ..runner.job import Job, Options, Request, Store
-    from ..runner.system import resolved
+    from ..runner.job import Job, Request, Store
 
     settings = tuple(set_ or ())
     if metric is not None:
@@ -75,12 +72,14 @@ def run(
         partitions=partitions, clients=numbers[0], splits=splits, backbones=backbones, seeds=numbers[1],
         settings=settings, own_dataset=data, tuned=tuned,
     )  # fmt: skip
-    how = jobs, threads, timeout, memory_limit, submitter, plugins, embeddings, backend, address
     if save_models:
         from ..runner.best_round import check_safetensors
 
         check_safetensors()
-    options = Options(*how, resolved(device, backend), models=save_models)
+    options = given.options(
+        device, backend, address=address, jobs=jobs, threads=threads, timeout=timeout, memory_limit=memory_limit,
+        submitter=submitter, plugins=plugins, embeddings=embeddings, models=save_models,
+    )  # fmt: skip
     return carry_out(Job(request, Store(results), options, given.names(rerun), missing_rows), dry_run, json, yes)
 
 
@@ -199,8 +198,7 @@ def adopt(
     the end the reported scores are shown beside ours.
     """
     from ...methods import METHODS
-    from ..runner.job import Costs, Job, Options, Request, Store, told
-    from ..runner.system import resolved
+    from ..runner.job import Costs, Job, Request, Store, told
     from ..store.folder import submission_stores
     from ..store.row_file import submission_folder
     from ..submission.listing import SETTINGS
@@ -220,8 +218,8 @@ def adopt(
                 f"{settings} has tuned settings: put them into {load_suite(suite).tuned_file}, and name the method in "
                 f"the file of suite {suite!r} as {{name: {name}, params: tuned}}"
             )
-    how = Options(jobs, threads, timeout, memory_limit, submitter, backend=backend, address=address)
-    options = replace(how, device=resolved(device, backend))
+    options = given.options(device, backend, address=address, jobs=jobs, threads=threads, timeout=timeout,
+                            memory_limit=memory_limit, submitter=submitter)  # fmt: skip
     job = Job(Request(suites=suites, methods=(name,)), Store(results), options, given.names(rerun))
     todo, console = job.plan().todo, plain_console()
     with answer(json) as said:

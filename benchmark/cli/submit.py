@@ -10,7 +10,7 @@ import typer
 
 from ..submission.listing import METADATA, Verdict
 from . import common as given
-from .common import Json, Plugins, ReadResults, Suites, answer, completes, found_folder, names, print_json
+from .common import Json, Plugins, ReadResults, Suites, answer, found_folder, names, print_json
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 Text = str | None
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="folder of the submission [METHOD-submission]")]
-Packed = Annotated[
-    str, typer.Argument(metavar="METHOD", help="the method whose rows are packed", autocompletion=completes("method"))
-]
+Packed = Annotated[str, given.named("method", metavar="METHOD", help="the method whose rows are packed")]
 Meta = Annotated[
     Path | None, typer.Option("--meta", metavar="FILE", help="a YAML or JSON file with the metadata below")
 ]

@@ -14,21 +14,16 @@ import typer
 from ...registry import UserError
 from ..store.row_file import SHIPPED, WRITTEN
 from . import common as given
-from .common import answer, complain, completes, plain_console, plain_table, print_json
+from .common import answer, complain, plain_console, plain_table, print_json
 
 if TYPE_CHECKING:
     from ..tune.session import Study, Tuner, Wanted
 
-Tuned = Annotated[
-    str,
-    typer.Option(
-        "-s", "--suite", metavar="SUITE", help="a suite by name, or a YAML file", autocompletion=completes("suite")
-    ),
-]
-
 
 def tune(
-    suite: Tuned = "",
+    suite: Annotated[
+        str, given.naming("suite", "-s", "--suite", metavar="SUITE", help="a suite by name, or a YAML file")
+    ] = "",
     method: given.Methods = None, dataset: given.Datasets = None,
     trials: Annotated[
         int | None, typer.Option("--trials", min=1, help="settings per method and dataset [8, or 16 for large spaces]")
@@ -58,8 +53,6 @@ def tune(
     the file that `params: tuned` of the suite reads. Exit code 1 if a method has no setting at the end.
     """
     from ...datasets.own_data import metric_setting
-    from ..runner.job import Options
-    from ..runner.system import resolved
     from ..suites.suite import load_suite
 
     if find_spec("optuna") is None:
@@ -77,8 +70,8 @@ def tune(
     if report:
         with answer(json) as said:
             return _report(results, suite, place, said)
-    where = backend, address, resolved(device, backend)
-    options = Options(jobs, threads, timeout, memory_limit, submitter, plugins, False, *where)
+    options = given.options(device, backend, address=address, jobs=jobs, threads=threads, timeout=timeout,
+                            memory_limit=memory_limit, submitter=submitter, plugins=plugins)  # fmt: skip
     settings = (*(set_ or ()), *metric_setting(metric, data))
     wanted = Wanted(suite, given.names(method), given.names(dataset), trials, numbers, rounds, data, settings)
     with answer(json) as said:
@@ -219,8 +212,7 @@ def recommend(
     from ..recommend.answer import answer_lines, as_data, results_of, table_lines
     from ..recommend.evidence import evidence_for, facts_of
     from ..recommend.session import Asked, carry_out, plan_of, seconds_of
-    from ..runner.job import Options
-    from ..runner.system import as_interrupts, resolved
+    from ..runner.system import as_interrupts
     from .progress import Display
 
     if data is None:
@@ -230,8 +222,8 @@ def recommend(
     assert data is not None
     say = (lambda line: typer.echo(line, err=True)) if json else typer.echo
     metric, results = metric or "accuracy", results or Path(FOLDER.format(data.partition(":")[2]))
-    options = Options(jobs, threads, seconds, memory_limit, plugins=plugins,
-                      device=resolved(device, "processes"))  # fmt: skip
+    options = given.options(device, jobs=jobs, threads=threads, timeout=seconds, memory_limit=memory_limit,
+                            plugins=plugins)  # fmt: skip
     first = Asked(data, metric, seconds, METHODS, results, options, *cut, seeds)
     facts = facts_of(next(iter(first.cells().values())))
     evidence = evidence_for(facts.properties, metric)
