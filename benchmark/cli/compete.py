@@ -115,9 +115,7 @@ def _rows(by_dataset: Mapping[str, list[Study]], scored: list[Cell], tuner: Tune
             tuner.run(group, complain, lambda: Display(plain_console(), "val"))
         cells = at_settings(scored, read_tuned(tuner.out))
         job = Job([(suite, cell) for cell in cells], Store(tuner.results), tuner.options)
-        plan = job.plan()
-        job.run(job.load(plan, complain), Display(plain_console()))
-    return job.rows(plan)
+        return job.carry_out(complain, Display(plain_console()))
 
 
 def _packed(store: Store, about: Metadata, settings: Path) -> dict[str, Any]:

@@ -68,8 +68,12 @@ def tune(
     results = results or Path(SHIPPED if data is None else WRITTEN)
     place = out or (load_suite(suite).tuned_file if data is None else own_settings(results, data, metric))
     if report:
+        from ..tune.account import write
+
         with answer(json) as said:
-            return _report(results, suite, place, said)
+            said["page"] = write(results, suite, place)
+            typer.echo(f"wrote {said['page']}")
+        return 0
     options = given.options(device, backend, address=address, jobs=jobs, threads=threads, timeout=timeout,
                             memory_limit=memory_limit, submitter=submitter, plugins=plugins)  # fmt: skip
     settings = (*(set_ or ()), *metric_setting(metric, data))
@@ -112,14 +116,6 @@ def _next(wanted: Wanted, tuner: Tuner) -> str:
     )
     where = [shlex.quote(str(path)) for path in (folder_of(wanted.own_dataset), tuner.out, tuner.results)]
     return f"fglbench run --data {where[0]}{metric} --tuned {where[1]} --results {where[2]}"
-
-
-def _report(results: Path, suite: str, settings: Path, said: dict[str, Any]) -> int:
-    from ..tune.account import write
-
-    said["page"] = write(results, suite, settings)
-    typer.echo(f"wrote {said['page']}")
-    return 0
 
 
 def _tuned(tuner: Tuner, group: list[Study]) -> list[dict[str, Any]]:

@@ -263,18 +263,13 @@ def measure_methods(
     """
     load_plugins(plugins)
     given = conditions(dataset, clients, threads, epochs)
+    lines = list[Line]()
     with on(opened(device)):
-        return _by_method(given, rounds, names or METHODS.names())
-
-
-def _by_method(given: Conditions, rounds: int, names: Sequence[str]) -> list[Line]:
-    lines = []
-    for name in names:
-        method = METHODS.build(name)
-        if method.skip(Facts.of(given.federation), method.architecture(given.backbones)):
-            continue
-        measured, fedavg = RoundOf(given, method), RoundOf(given, METHODS.build("fedavg"))
-        timings = alternate({"own": measured, "fedavg": fedavg}, rounds, warmup=2)
-        last = measured.phase.name, measured.rounds, timings["own"], shares(measured, 5)
-        lines += [_phase(name, timings["fedavg"], *phase) for phase in [*measured.before, last]]
+        for method in map(METHODS.build, names or METHODS.names()):
+            if method.skip(Facts.of(given.federation), method.architecture(given.backbones)):
+                continue
+            measured, fedavg = RoundOf(given, method), RoundOf(given, METHODS.build("fedavg"))
+            timings = alternate({"own": measured, "fedavg": fedavg}, rounds, warmup=2)
+            last = measured.phase.name, measured.rounds, timings["own"], shares(measured, 5)
+            lines += [_phase(method.name, timings["fedavg"], *phase) for phase in [*measured.before, last]]
     return lines

@@ -38,13 +38,14 @@ from ..suites.apart import begin
 from ..suites.cell import Cell
 from ..suites.request import Request, parse_setting
 from ..suites.select import apply_settings, impossible, narrow, with_own
-from ..suites.suite import TUNING_SEED, Sampler, Suite, load_suite
+from ..suites.suite import TUNING_SEED, Sampler, load_suite
 from ..suites.tuned import Tuned, Values, read_tuned, write_tuned
 from .design import Design, applied, values
 
 FIRST, KEPT = 3, 4  # the first rung has a third of the rounds; a quarter of its trials continues
 LEAST = 2  # fewest trials of the last rung: the suite's own setting and another one
 DEFAULT = 0  # the trial with the suite's own setting; it is never pruned
+NO_VALIDATION = "no validation figure: no node or graph is for validation; give the split a share of validation"
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
@@ -124,8 +125,7 @@ class Study:
         return [cell for trial in self.alive for cell in self._cells(trial)]
 
     def _cells(self, trial: optuna.Trial) -> list[Cell]:
-        changed, rounds = applied(self.cell, trial.params), self.rungs[self.rung]
-        short = _short(changed, rounds)
+        short = _short(applied(self.cell, trial.params), self.rungs[self.rung])
         return [Cell(**{**dict(short), "seed": seed, "tuning": TRIAL}) for seed in self.seeds]
 
     def tell(self, rows: Mapping[str, Row]) -> None:
@@ -134,7 +134,12 @@ class Study:
         for trial in self.alive:
             trial_rows = [rows[cell.key] for cell in self._cells(trial)]
             self.ran += sum(row.rounds or 0 for row in trial_rows)
-            if reasons := [_lacking(row) for row in trial_rows if row.val is None or row.status != "ok"]:
+            reasons = [
+                f"{row.status}: {row.error}" if row.status != "ok" else NO_VALIDATION
+                for row in trial_rows
+                if row.val is None or row.status != "ok"
+            ]
+            if reasons:
                 self.reasons += reasons
                 self.optuna.tell(trial, state=TrialState.FAIL)
             else:
@@ -182,13 +187,6 @@ def _short(cell: Cell, rounds: int) -> Cell:
     return Values(training={"rounds": rounds}).applied(cell)
 
 
-def _lacking(row: Row) -> str:
-    """Return why a row has no validation figure."""
-    if row.status != "ok":
-        return f"{row.status}: {row.error}"
-    return "no validation figure: no node or graph is for validation; give the split a share of validation"
-
-
 STUDIES = ".studies"  # below the folder of trials
 
 
@@ -229,10 +227,16 @@ def studies(wanted: Wanted) -> dict[str, list[Study]]:
         cells.setdefault((cell.dataset.name, cell.method.name), cell)
     if not cells:
         raise UserError(f"nothing matches: suite {suite.name!r} has none of these methods and datasets")
+    scored = {seed for block in suite.cross for seed in block.seeds}
     by_dataset: dict[str, list[Study]] = {}
     for (dataset, _), cell in cells.items():
         seeds = wanted.seeds or suite.tune.seeds_of(dataset)
-        _check_seeds(suite, seeds)
+        for seed in seeds:
+            if seed in scored or seed < TUNING_SEED:
+                why = (
+                    f"suite {suite.name!r} scores it" if seed in scored else f"seeds below {TUNING_SEED} are for scores"
+                )
+                raise UserError(f"seed {seed} cannot be tuned on: {why}; tuning seeds are {TUNING_SEED} and up")
         by_dataset.setdefault(dataset, []).append(
             Study(suite.name, cell, wanted.trials or suite.tune.trials, seeds, suite.tune.sampler)
         )
@@ -242,14 +246,6 @@ def studies(wanted: Wanted) -> dict[str, list[Study]]:
 def own_settings(results: Path, dataset: str, metric: str | None) -> Path:
     """The file of settings of one of the user's own datasets: one per metric."""
     return results / f"{dataset.partition(':')[2]}.{metric or 'accuracy'}.tuned.yaml"
-
-
-def _check_seeds(suite: Suite, seeds: Iterable[int]) -> None:
-    scored = {seed for block in suite.cross for seed in block.seeds}
-    for seed in seeds:
-        if seed in scored or seed < TUNING_SEED:
-            why = f"suite {suite.name!r} scores it" if seed in scored else f"seeds below {TUNING_SEED} are for scores"
-            raise UserError(f"seed {seed} cannot be tuned on: {why}; tuning seeds are {TUNING_SEED} and up")
 
 
 @dataclass(frozen=True)
@@ -274,7 +270,8 @@ class Tuner:
         `Job.run`. After an interruption, the same call continues.
         """
         while cells := [(study.suite, cell) for study in studies for cell in study.cells()]:
-            rows = self._rows(cells, complain, observer)
+            job = Job(cells, self.store, self.options, self.rerun)
+            rows = {row.key: row for row in job.carry_out(complain, observer())}
             for study in studies:
                 study.tell(rows)
         results = []
@@ -284,7 +281,11 @@ class Tuner:
                 results.append((study, study.chosen(git_state()[0])))
             except UserError as error:
                 complain(str(error))
-        self._write(results)
+        with FileLock(self.store.root / LOCKS / "tuned.lock"):
+            table = read_tuned(self.out)
+            for study, chosen in results:
+                table.setdefault(study.cell.method.name, {})[study.cell.dataset.name] = chosen
+            write_tuned(self.out, table)
         return [chosen for _, chosen in results]
 
     def left(self, studies: Iterable[Study]) -> list[list[tuple[Cell, int]]]:
@@ -305,21 +306,6 @@ class Tuner:
                     finished.append(study)
             current = finished
         return runs
-
-    def _rows(
-        self, cells: Sequence[tuple[str, Cell]], complain: Callable[[str], object], observer: Callable[[], Observer]
-    ) -> dict[str, Row]:
-        job = Job(cells, self.store, self.options, self.rerun)
-        plan = job.plan()
-        job.run(job.load(plan, complain), observer())
-        return {row.key: row for row in job.rows(plan)}
-
-    def _write(self, results: Iterable[tuple[Study, Tuned]]) -> None:
-        with FileLock(self.store.root / LOCKS / "tuned.lock"):
-            table = read_tuned(self.out)
-            for study, chosen in results:
-                table.setdefault(study.cell.method.name, {})[study.cell.dataset.name] = chosen
-            write_tuned(self.out, table)
 
     def _keep(self, study: Study) -> None:
         """Store the study in Optuna's format, for Optuna's tools. Nothing is read from there."""
