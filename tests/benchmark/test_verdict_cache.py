@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import judged
 from fglbench.benchmark.store.judged import Verdicts
 
@@ -140,7 +139,7 @@ def test_a_process_with_methods_remembers_nothing(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.usefixtures("in_process")
 def test_the_command_sees_a_changed_score_and_a_changed_curve(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli
 ) -> None:
     """Validated again in another process without torch."""
     monkeypatch.setenv("FGLBENCH_CACHE", str(tmp_path / "cache"))
@@ -155,7 +154,7 @@ def test_the_command_sees_a_changed_score_and_a_changed_curve(
         return done.returncode, done.stdout or done.stderr
 
     run = "run -m fedavg -d csbm -k 2 --seeds 1 --set training.rounds=2 --jobs 1 --results results"
-    assert main(run.split()) == 0
+    cli(run)
     (rows,) = (tmp_path / "results").glob("*/*.csv")
     (curve,) = (tmp_path / "results").glob("*/history/*")
     first, again = fglbench("validate", "results"), fglbench("validate", "results")
@@ -170,8 +169,6 @@ def test_the_command_sees_a_changed_score_and_a_changed_curve(
         (lambda: curve.unlink(), "are missing"),
     ):
         change()
-        capsys.readouterr()
-        assert main(["validate", "results"]) == 1
-        assert message in capsys.readouterr().out
+        assert message in cli("validate results", 1)
     curve.write_bytes(content)
     assert fglbench("validate", "results") == again

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.provenance import canonical
 from fglbench.benchmark.store.schema import parse
@@ -57,7 +56,7 @@ class Page(HTMLParser):
 
 
 @pytest.fixture
-def hostile(submission: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> Path:
+def hostile(submission: Path, results: Path, tools: SimpleNamespace, cli) -> Path:
     """The results folder after a submission with markup in every free text of rows, environment and metadata."""
     (old,) = (submission / "environments").iterdir()
     about = json.loads(old.read_text())
@@ -74,15 +73,15 @@ def hostile(submission: Path, results: Path, tools: SimpleNamespace, capsys: pyt
     (submission / "submission.yaml").write_text(
         json.dumps({**tools.meta, "method": "fedprox", "paper": EVIL[:300], "hardware": "<script>alert(4)</script>"})
     )
-    assert main(["validate", "packed", "--into", "results"]) == 0
+    cli("validate packed --into results")
     for part in ("tiny", "environments"):  # and as rows that rank
         shutil.copytree(submission / part, results / part, dirs_exist_ok=True)
     return results
 
 
-def test_text_of_a_submission_never_acts_in_markdown(hostile: Path, workdir: Path) -> None:
+def test_text_of_a_submission_never_acts_in_markdown(hostile: Path, workdir: Path, cli) -> None:
     (workdir / "README.md").write_text("<!-- leaderboard:begin -->\n<!-- leaderboard:end -->\n")
-    assert main(["report", "--results", "results", "--no-figures"]) == 0
+    cli("report --results results --no-figures")
     texts = [path.read_text() for path in [workdir / "README.md", *hostile.rglob("*.md")]]
     assert any("alert" in text for text in texts)  # it is shown
     for text in texts:

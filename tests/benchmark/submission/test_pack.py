@@ -37,26 +37,25 @@ def test_a_submission_has_the_rows_and_their_side_files(submission: Path, mine: 
     assert submit.metadata(submit.read_fields(submission / "submission.yaml")).contact == "someone@example.org"
 
 
-def test_only_the_last_row_of_a_cell_is_packed(workdir: Path, mine: Path, tools: SimpleNamespace) -> None:
+def test_only_the_last_row_of_a_cell_is_packed(workdir: Path, mine: Path, tools: SimpleNamespace, cli) -> None:
     path = mine / "tiny/fedprox.csv"
     last = path.read_bytes().splitlines(keepends=True)[-1]
     tools.edit(path, 5, status="failed", score="", error="crashed")
     path.write_bytes(path.read_bytes() + last)
-    assert main(["submit", "fedprox", "--results", "mine", "--out", "packed", *tools.options]) == 0
+    cli(["submit", "fedprox", "--results", "mine", "--out", "packed", *tools.options])
     assert [row.status for row in Store(workdir / "packed").rows("tiny")] == ["ok"] * 4
 
 
 def test_metadata_come_from_options_or_a_file_and_must_be_complete(
-    workdir: Path, mine: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    workdir: Path, mine: Path, tools: SimpleNamespace, cli
 ) -> None:
     command = ["submit", "fedprox", "--results", "mine"]
-    assert main([*command, "--paper", "unpublished", "--licence", "MIT"]) == 2
-    assert capsys.readouterr().err == (
+    assert cli([*command, "--paper", "unpublished", "--licence", "MIT"], 2) == (
         "fglbench: the metadata lack code, hardware, contact; "
         "give --code TEXT --hardware TEXT --contact TEXT, or --meta FILE with these keys\n"
     )
     (workdir / "meta.json").write_text(json.dumps({**tools.meta, "licence": "GPL-3.0-only"}))
-    assert main([*command, "--meta", "meta.json", "--licence", "MIT", "--out", "one"]) == 0
+    cli([*command, "--meta", "meta.json", "--licence", "MIT", "--out", "one"])
     about = submit.metadata(submit.read_fields(workdir / "one/submission.yaml"))
     assert (about.licence, about.code, about.method) == ("MIT", tools.meta["code"], "fedprox")
     (workdir / "meta.yaml").write_text("licens: MIT\n")
@@ -65,26 +64,19 @@ def test_metadata_come_from_options_or_a_file_and_must_be_complete(
         (["--meta", "absent.yaml"], "cannot read the metadata 'absent.yaml'"),
         (["--meta", "meta.json", "--code", "ftp://x"], "metadata: code: must be an https:// or http:// address"),
     ):
-        capsys.readouterr()
-        assert main([*command, *wrong, "--out", "two"]) == 2
-        assert capsys.readouterr().err.startswith(f"fglbench: {message}")
+        assert cli([*command, *wrong, "--out", "two"], 2).startswith(f"fglbench: {message}")
     assert not (workdir / "two").exists()
 
 
-def test_an_invalid_submission_is_not_written(
-    workdir: Path, mine: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_invalid_submission_is_not_written(workdir: Path, mine: Path, tools: SimpleNamespace, cli) -> None:
     tools.edit(mine / "tiny/fedprox.csv", 2, git_dirty="True")
-    assert main(["submit", "fedprox", "--results", "mine", "--out", "packed", *tools.options]) == 1
-    output = capsys.readouterr().out
+    output = cli(["submit", "fedprox", "--results", "mine", "--out", "packed", *tools.options], 1)
     assert "packed/tiny/fedprox.csv:2: made from a checkout with uncommitted changes" in output
     assert output.endswith("nothing was written\n")
     assert sorted(path.name for path in workdir.iterdir()) == ["mine"]
 
 
-def test_mistakes_are_one_line(
-    submission: Path, workdir: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_are_one_line(submission: Path, workdir: Path, tools: SimpleNamespace, cli) -> None:
     for arguments, message in (
         (["fedporx", "--results", "mine"], "unknown method with rows under 'mine': 'fedporx'; did you mean 'fedprox'?"),
         (["fedprox", "--results", "absent"], "no results folder at 'absent'"),
@@ -97,18 +89,16 @@ def test_mistakes_are_one_line(
             "'packed' exists already; remove it, or give another --out",
         ),
     ):
-        assert main(["submit", *arguments, *tools.options]) == 2
-        assert capsys.readouterr().err.startswith(f"fglbench: {message}")
+        assert cli(["submit", *arguments, *tools.options], 2).startswith(f"fglbench: {message}")
 
 
-def test_a_zip_file_is_no_submission(
-    submission: Path, workdir: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["submit", "fedprox", "--results", "mine", "--out", "packed.zip", *tools.options]) == 2
-    assert "a submission is a folder of a pull request, not a zip file" in capsys.readouterr().err
+def test_a_zip_file_is_no_submission(submission: Path, workdir: Path, tools: SimpleNamespace, cli) -> None:
+    error = cli(["submit", "fedprox", "--results", "mine", "--out", "packed.zip", *tools.options], 2)
+    assert "a submission is a folder of a pull request, not a zip file" in error
     shutil.make_archive("theirs", "zip", submission)
-    assert main(["validate", "theirs.zip"]) == 2
-    assert capsys.readouterr().err == "fglbench: no folder at 'theirs.zip'; give a results folder or a submission\n"
+    assert (
+        cli("validate theirs.zip", 2) == "fglbench: no folder at 'theirs.zip'; give a results folder or a submission\n"
+    )
 
 
 def test_limits_are_large_enough_for_a_board() -> None:
@@ -121,16 +111,13 @@ def test_limits_are_large_enough_for_a_board() -> None:
 ROWS = Path("tiny/fedprox.csv")
 
 
-def test_a_row_names_the_code_that_made_it(
-    submission: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_row_names_the_code_that_made_it(submission: Path, tools: SimpleNamespace, cli) -> None:
     installed = {"git_sha": "", "git_dirty": ""}
     tools.edit(submission / ROWS, None, **installed, code="0" * 12)
     assert main(["validate", "packed"]) == 0
     for values in ({**installed, "code": ""}, {"git_sha": "0" * 40, "git_dirty": "False", "code": ""}):
         tools.edit(submission / ROWS, None, **values)
-        assert main(["validate", "packed"]) == 1
-        assert "neither a commit nor the code of an installed package is named" in capsys.readouterr().out
+        assert "neither a commit nor the code of an installed package is named" in cli("validate packed", 1)
 
 
 PLUGIN = """
@@ -205,27 +192,28 @@ def problems(folder: Path) -> list[str]:
     return [error.what for error in validate(folder, "out", submission=True).findings.errors]
 
 
-def test_rows_at_its_own_tuned_settings_are_experiments_of_the_suite(packed: Any, results: Path, workdir: Path) -> None:
+def test_rows_at_its_own_tuned_settings_are_experiments_of_the_suite(
+    packed: Any, results: Path, workdir: Path, cli
+) -> None:
     code, out = packed("fedprox")
     assert code == 0 and problems(out) == []
-    assert main(["validate", "out", "--into", "results"]) == 0
+    cli("validate out --into results")
     kept = workdir / "results" / "submissions" / "fedprox" / "tuned.yaml"
     assert kept.read_bytes() == (out / "tuned.yaml").read_bytes()
-    assert main(["validate", "results"]) == 0
+    cli("validate results")
     (out / "tuned.yaml").unlink()
     assert any("not an experiment of suite 'tiny'" in what for what in problems(out))
 
 
 def test_a_tuned_submission_is_adopted_once_the_suite_has_the_settings(
-    packed: Any, results: Path, suites: Path, capsys: pytest.CaptureFixture[str]
+    packed: Any, results: Path, suites: Path, cli
 ) -> None:
     packed("fedprox")
-    assert main(["validate", "out", "--into", "results"]) == 0
-    assert main(["adopt", "fedprox", "--results", "results", "--dry-run"]) == 2
-    assert "{name: fedprox, params: tuned}" in capsys.readouterr().err
+    cli("validate out --into results")
+    assert "{name: fedprox, params: tuned}" in cli("adopt fedprox --results results --dry-run", 2)
     text = (suites / "tiny.yaml").read_text().replace("[fedavg, local]", "[fedavg, local, fedprox]")
     (suites / "tiny.yaml").write_text(text)
-    assert main(["adopt", "fedprox", "--results", "results", "--dry-run"]) == 0
+    cli("adopt fedprox --results results --dry-run")
 
 
 @pytest.mark.parametrize(

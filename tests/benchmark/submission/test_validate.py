@@ -40,9 +40,8 @@ def test_the_rows_of_the_repository_are_valid(capsys: pytest.CaptureFixture[str]
     assert validate._registered("cora") and validate._registered("ogbn-arxiv-structure-features") is None
 
 
-def test_a_sound_submission_validates(submission: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", "packed"]) == 0
-    output = capsys.readouterr().out.splitlines()
+def test_a_sound_submission_validates(submission: Path, cli) -> None:
+    output = cli("validate packed").splitlines()
     assert output == ["packed: submission against results: 4 rows (tiny 4): valid"]
 
 
@@ -225,6 +224,7 @@ def test_data_and_clients_are_the_registered_ones(
     tools: SimpleNamespace,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    cli,
 ) -> None:
     rows = Store(submission).rows("tiny")
     hashes = {row.key: row.partition_hash[:16] for row in rows}
@@ -233,21 +233,20 @@ def test_data_and_clients_are_the_registered_ones(
     assert main(["validate", "packed"]) == (what[0] == "d")  # its other rows are of csbm with other parameters
     assert "csv:2" not in capsys.readouterr().out
     tools.edit(submission / ROWS, 2, **{what: "0" * 64})
-    assert main(["validate", "packed"]) == 1
+    cli("validate packed", 1)
     label = what.replace("dataset_fingerprint", "data fingerprint").replace("_", " ")
     assert f"fedprox.csv:2: {label} {'0' * 16}… of csbm, seed 0; it must be " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("change", TAMPERED)
 def test_a_tampered_submission_is_refused_with_the_reason(
-    change: str, submission: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    change: str, submission: Path, tools: SimpleNamespace, cli
 ) -> None:
     import re
 
     tamper, patterns = TAMPERED[change]
     tamper(submission, tools)
-    assert main(["validate", "packed"]) == 1
-    *problems, summary = capsys.readouterr().out.splitlines()
+    *problems, summary = cli("validate packed", 1).splitlines()
     assert "NOT valid" in summary
     assert re.search(patterns[0], problems[0]) or any(re.search(patterns[0], line) for line in problems)
     for line in problems:  # every line is explained by the change
@@ -284,7 +283,7 @@ def test_suites_off_the_boards_need_only_the_first_seeds(
 
 
 def test_nothing_of_a_submission_is_executed_or_unpickled(
-    submission: Path, workdir: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    submission: Path, workdir: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str], cli
 ) -> None:
     pickled = pickle.dumps(Payload())
     curves(submission).write_bytes(gzip.compress(pickled))
@@ -292,47 +291,40 @@ def test_nothing_of_a_submission_is_executed_or_unpickled(
     for place in ("fedprox.py", "tiny/__init__.py", "conftest.py", "sitecustomize.py"):
         write(submission / place, "import os; os.mkdir('imported')")
     tools.edit(submission / ROWS, 2, method="packed.fedprox", source="__import__('os').mkdir('evaluated')")
-    assert main(["validate", "packed"]) == 1
+    cli("validate packed", 1)
     assert main(["verify", "packed", "-m", "packed.fedprox"]) == 2
     output = capsys.readouterr()
     assert "do not count here" in output.err
     assert sorted(path.name for path in workdir.iterdir()) == ["mine", "packed", "results"]
 
 
-def test_all_problems_of_a_folder_are_listed(
-    submission: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_problems_of_a_folder_are_listed(submission: Path, tools: SimpleNamespace, cli) -> None:
     tools.edit(submission / ROWS, 2, git_dirty="True")
     tools.edit(submission / ROWS, 3, notes="\x07")
     write(submission / "x.bin", "x")
-    assert main(["validate", "packed"]) == 1
-    assert capsys.readouterr().out.count("\n") == 4
+    assert cli("validate packed", 1).count("\n") == 4
 
 
-def test_hostile_names_are_escaped(submission: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hostile_names_are_escaped(submission: Path, cli) -> None:
     for name in ("::error::x", "a\nb", "\x1b[31mred", "a\u202eb"):
         write(submission / name, "x")
-    assert main(["validate", "packed"]) == 1
-    output = capsys.readouterr().out
+    output = cli("validate packed", 1)
     assert "\x1b" not in output
     assert "\u202e" not in output
     assert all(line.startswith("packed") for line in output.splitlines())
 
 
-def test_a_missing_or_empty_folder_is_one_line(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_or_empty_folder_is_one_line(workdir: Path, capsys: pytest.CaptureFixture[str], cli) -> None:
     (workdir / "empty").mkdir()
-    assert main(["validate", "absent"]) == 2
+    cli("validate absent", 2)
     assert main(["validate", "empty"]) == 1
     output = capsys.readouterr()
     assert output.err.startswith("fglbench: no folder at 'absent'; give a results folder")
     assert output.out.startswith("empty: no result rows; give a results folder")
 
 
-def test_an_unknown_per_client_figure_is_an_error(
-    submission: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_per_client_figure_is_an_error(submission: Path, tools: SimpleNamespace, cli) -> None:
     """Also one with the name of a text column."""
     path = sorted((submission / "tiny" / "history").iterdir())[0]
     tools.edit_curves(path, lambda curves: curves["per_client"].update(method=curves["per_client"]["score"]))
-    assert main(["validate", "packed"]) == 1
-    assert "values per client that rows do not have: 'method'" in capsys.readouterr().out
+    assert "values per client that rows do not have: 'method'" in cli("validate packed", 1)

@@ -103,13 +103,12 @@ open("imported", "a").write("x")
 
 
 def test_a_plugin_that_patches_the_comparison_is_without_effect(
-    workdir: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+    workdir: Path, results: Path, tools: SimpleNamespace, cli
 ) -> None:
     (workdir / "patch.py").write_text(PATCH)
     tools.edit(results / "tiny/fedavg.csv", None, score="0.999", global_on_local="0.999")
     options = ["--sample", "1", "--seed", "0", "-m", "fedavg", "-j", "1", "--no-contract", "--plugin", "patch.py"]
-    assert main(["verify", "results", *options]) == 1
-    assert "0 of 2 rows passed" in capsys.readouterr().out
+    assert "0 of 2 rows passed" in cli(["verify", "results", *options], 1)
     assert (workdir / "imported").exists()  # by the process that ran the rows
 
 
@@ -122,14 +121,14 @@ def test_rows_are_repeated_and_the_verdicts_recorded(
     tools: SimpleNamespace,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    cli,
 ) -> None:
     monkeypatch.setattr("fglbench.benchmark.store.provenance.git_state", lambda: ("b" * 40, False))
     if not honest:
         tools.edit(results / "tiny/fedavg.csv", None, score="0.999", global_on_local="0.999")
     options = ["--sample", "2", "--seed", "0", "-m", "fedavg", "-j", "1", "--no-contract"]
     arguments = ["verify", "results", *options, "--record", "results"]
-    assert main(arguments) == 2
-    assert capsys.readouterr().err.startswith("fglbench: --record needs --by NAME")
+    assert cli(arguments, 2).startswith("fglbench: --record needs --by NAME")
     assert main([*arguments, "--by", "maintainer"]) == (0 if honest else 1)
     output = capsys.readouterr().out
     assert f"{4 if honest else 0} of 4 rows passed (drawn with --seed 0)" in output
