@@ -161,7 +161,7 @@ def default_phrases(boards: dict[str, Ranking]) -> list[str]:
     return [
         "Two other leaderboards share nine graphs. A: published defaults, 100 rounds; B: tuned by an "
         f"earlier protocol, up to 400 rounds. Against FedAvg: FedDC {effect(before)} on A, {effect(after)} on B; "
-        f"SCAFFOLD {effect(slow)} on A, {effect(fast)} on B.",
+        f"SCAFFOLD {effect(slow)} on A, {effect(fast)} on B."
     ]
 
 

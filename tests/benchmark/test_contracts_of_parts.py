@@ -75,14 +75,6 @@ class Apart(Uniform):
     overlapping: ClassVar[bool] = True
 
 
-class Repeated(Uniform):
-    """A node twice in a part."""
-
-    def deal(self, data: Any, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        first, *parts = super().deal(data, clients, rng)
-        return [np.concatenate([first, first[:1]]), *parts]
-
-
 class Wild(Uniform):
     """Draws from the global state."""
 
@@ -104,7 +96,6 @@ class Scribbler(Uniform):
         (Lossy(), "deals_every_node_once"),
         (Doubled(), "deals_every_node_once"),
         (Apart(), "deals_every_node_once"),
-        (Repeated(), "deals_every_node_once"),
         (Wild(), "gives_the_same_again"),
         (Scribbler(), "deals_every_node_once"),
     ],
@@ -122,13 +113,6 @@ class Unlabelled(Ratio):
 
     def roles(self, data: Any, parts: Any, rng: np.random.Generator) -> np.ndarray:
         return np.where(data.label.numpy() < 0, 0, super().roles(data, parts, rng)).astype(np.int8)
-
-
-class Wide(Ratio):
-    """Roles that do not exist."""
-
-    def roles(self, data: Any, parts: Any, rng: np.random.Generator) -> np.ndarray:
-        return super().roles(data, parts, rng) + 1
 
 
 class Forked(Ratio):
@@ -151,7 +135,6 @@ class WildSplit(Ratio):
     ("spec", "check"),
     [
         (Unlabelled(), "gives_roles_to_labelled_nodes"),
-        (Wide(), "gives_roles_to_labelled_nodes"),
         (Forked(), "gives_roles_to_labelled_nodes"),
         (WildSplit(), "gives_the_same_again"),
     ],

@@ -162,11 +162,7 @@ def test_switched_off_the_template_is_fedavg(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_with_new_are_one_line(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    cli,
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.py").write_text("mine")

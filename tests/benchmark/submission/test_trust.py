@@ -62,10 +62,7 @@ FORGED: dict[str, Callable[[Path], None]] = {
     "as it is": lambda folder: None,
     "+10 points": better(0.1),
     "in the maintainers' name": with_columns(submitter="fglbench"),
-    "with a mark": with_columns(submitter="\u2713 verified by fglbench"),
-    "bytes of nothing": with_columns(upload_bytes=0, download_bytes=0, upload_bytes_best=0, download_bytes_best=0),
     "a reference": with_columns(reference=True),
-    "markup": with_columns(notes="<script>alert(1)</script>"),
 }
 
 
@@ -137,14 +134,11 @@ def verdict(results: Path, packed: Path) -> None:
 SMUGGLED: dict[str, Callable[[Path, Path], None]] = {
     "by a link": linked,
     "in a suite of another case": copied("Tiny"),
-    "in a suite with an invisible letter": copied("tiny\u200b"),
     "among rows with changed settings": copied("custom"),
     "in the file of another method": appended("tiny/fedavg.csv"),
     "under the name of another method": appended("tiny/fedavg.csv", method="fedavg"),
-    "in a file of its own": appended("tiny/fedprox.csv"),
     "of a suite that does not exist": appended("better/fedprox.csv", suite="better"),
     "beside the submissions": appended("submissions/fedprox.csv"),
-    "beside the submissions, as a suite": appended("submissions/fedprox.csv", suite="submissions"),
     "as trials of a submission": lambda results, packed: (
         shutil.copytree(packed, results / "submissions" / "fedprox"),
         copied("submissions/fedprox/tuning/tiny")(results, packed),
