@@ -109,7 +109,13 @@ def status(
         raise UserError(f"no results folder at {str(results)!r}: it is a file; give --results DIR")
     suites = api.overview(results, names(suite))
     if json:
-        print_json([{"suite": progress.suite, **progress.counts(), **_reasons(progress)} for progress in suites])
+        keys = ("method", "dataset", "seed", "status", "error")
+        print_json([
+            {"suite": progress.suite, **progress.counts(),
+             "reasons": [{key: getattr(row, key) for key in keys} for row in progress.bad()],
+             "rising": dict(progress.rising())}
+            for progress in suites
+        ])  # fmt: skip
         return
     table = plain_table("suite", *HEADINGS.values(), numeric=True)
     for progress in suites:
@@ -122,12 +128,6 @@ def status(
     own_data = {row.key: row.suite for progress in suites for row in progress.others if row.dataset.startswith(OWN)}
     whole = (row for name in dict.fromkeys(own_data.values()) for row in Store(results).rows(name, latest_only=True))
     show_scores(row for row in whole if row.key in own_data)
-
-
-def _reasons(progress: Progress) -> dict[str, Any]:
-    keys = ("method", "dataset", "seed", "status", "error")
-    bad = [{key: getattr(row, key) for key in keys} for row in progress.bad()]
-    return {"reasons": bad, "rising": dict(progress.rising())}
 
 
 def _remarks(suites: list[Progress], results: Path, empty: int) -> list[str]:

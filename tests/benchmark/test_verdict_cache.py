@@ -146,7 +146,7 @@ def test_the_command_sees_a_changed_score_and_a_changed_curve(
         """The exit code and the output of the command. read: whether it may read the files of the suite."""
         with monkeypatch.context() as patch:
             if not read:
-                patch.setattr(summary, "_validated", None)
+                patch.setattr(summary, "_validated", pytest.fail)
             return main(["validate", "results"]), capsys.readouterr().out
 
     monkeypatch.chdir(tmp_path)
