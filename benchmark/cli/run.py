@@ -273,13 +273,17 @@ def show_scores(rows: Iterable[Row]) -> None:
         Board.build(suite, frame(row for row in scored if row.suite == suite))
         for suite in dict.fromkeys(row.suite for row in scored)
     ]
-    tables = [table for board in boards for table in _tables(board)]
+    _print([table for board in boards for table in _tables(board)])
+
+
+def _print(tables: list[Table]) -> list[Table]:
+    """Print the first tables. Returns them."""
     console = plain_console()
     for table in tables[:SHOWN]:
-        console.print()
-        console.print(table)
+        console.print("", table)
     if len(tables) > SHOWN:
         console.print(f"\n{len(tables) - SHOWN} more tasks: see the report")
+    return tables[:SHOWN]
 
 
 def show_ranking(ranking: Ranking) -> list[Table]:
@@ -294,13 +298,9 @@ def show_ranking(ranking: Ranking) -> list[Table]:
     from ...report.text import data_size, gap_unit, score_text, unit
 
     board = ranking.board
-    console, scores = plain_console(), board.by_dataset.loc[board.datasets_of(board.metric)]
+    scores = board.by_dataset.loc[board.datasets_of(board.metric)]
     if len(scores) < 2 or len(scores.columns) < 2:
-        shown = list(_tables(board))[:SHOWN]
-        for table in shown:
-            console.print()
-            console.print(table)
-        return shown
+        return _print(list(_tables(board)))
     means, places = scores.mean(), ranks(scores).mean()
     traffic = board.grid("traffic").median()
     base = next((str(name) for name in scores if board.method_of[str(name)] == BASELINE), None)
@@ -316,9 +316,7 @@ def show_ranking(ranking: Ranking) -> list[Table]:
         elif base is not None:
             cells.append(str(difference_cell(against.get(name)).text))
         table.add_row(str(name), *cells, data_size(float(traffic[name])))
-    console.print()
-    console.print(table)
-    return [table]
+    return _print([table])
 
 
 def _tables(board: Board) -> Iterator[Table]:
