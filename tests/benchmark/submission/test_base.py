@@ -7,13 +7,14 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
+
+from .conftest import META, edit, edit_curves
 
 ROWS = "tiny/fedavg.csv"
 
@@ -27,37 +28,37 @@ def curves(results: Path, line: int) -> Path:
     return Store(results).history_file("tiny", row.key)
 
 
-CHANGED: dict[str, tuple[Callable[[Path, SimpleNamespace], object], str]] = {
+CHANGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a changed score": (
-        lambda r, t: t.edit(r / ROWS, 3, score="0.99"),
+        lambda r: edit(r / ROWS, 3, score="0.99"),
         "results/tiny/fedavg.csv: the row of fedavg on csbm, seed 1 (line 3 of the base) was changed; rows are never",
     ),
     "a removed row": (
-        lambda r, t: (r / ROWS).write_bytes(b"".join(lines(r / ROWS)[:-1])),
+        lambda r: (r / ROWS).write_bytes(b"".join(lines(r / ROWS)[:-1])),
         "results/tiny/fedavg.csv: the row of fedavg on csbm, seed 1 (line 5 of the base) was removed; rows are never",
     ),
     "a removed file": (
-        lambda r, t: (r / ROWS).unlink(),
+        lambda r: (r / ROWS).unlink(),
         "results/tiny/fedavg.csv: the row of fedavg on csbm, seed 0 (line 2 of the base) was removed; rows are never",
     ),
     "another order": (
-        lambda r, t: (r / ROWS).write_bytes(b"".join([*lines(r / ROWS)[:1], *reversed(lines(r / ROWS)[1:])])),
+        lambda r: (r / ROWS).write_bytes(b"".join([*lines(r / ROWS)[:1], *reversed(lines(r / ROWS)[1:])])),
         r"results/tiny/fedavg.csv: rows of the base are in another order",
     ),
     "other curves": (
-        lambda r, t: t.edit_curves(curves(r, 2), lambda c: c["history"]["val"].reverse()),
+        lambda r: edit_curves(curves(r, 2), lambda c: c["history"]["val"].reverse()),
         " were changed, but it has no new row",
     ),
     "a machine that is gone": (
-        lambda r, t: next((r / "environments").iterdir()).unlink(),
+        lambda r: next((r / "environments").iterdir()).unlink(),
         ".json: removed; take the file of the base",
     ),
     "verdicts of its own": (
-        lambda r, t: (r / "verified.csv").write_text("suite,key\n"),
+        lambda r: (r / "verified.csv").write_text("suite,key\n"),
         "results/verified.csv: new; take the file of the base: only the maintainers change it",
     ),
     "a row of its own": (
-        lambda r, t: (r / ROWS).write_bytes((r / ROWS).read_bytes() + lines(r / ROWS)[1]),
+        lambda r: (r / ROWS).write_bytes((r / ROWS).read_bytes() + lines(r / ROWS)[1]),
         "results/tiny/fedavg.csv:6: a new row, which only the maintainers add; rows of others are filed in submi",
     ),
 }
@@ -70,12 +71,10 @@ def test_pages_of_the_base_need_not_be_here(base: Path, results: Path, cli) -> N
 
 
 @pytest.mark.parametrize("change_name", CHANGED)
-def test_a_change_of_the_base_is_refused(
-    change_name: str, base: Path, results: Path, tools: SimpleNamespace, cli
-) -> None:
+def test_a_change_of_the_base_is_refused(change_name: str, base: Path, results: Path, cli) -> None:
     assert cli("validate results --base base") == "results: results folder against base: 8 rows, 0 new: valid\n"
     change, line = CHANGED[change_name]
-    change(results, tools)
+    change(results)
     assert any(line in text for text in cli("validate results --base base", 1).splitlines())
 
 
@@ -90,32 +89,30 @@ def test_a_results_folder_with_an_added_submission_is_valid(submission: Path, ba
     assert sorted(path.read_bytes() for path in results.rglob("*") if path.is_file()) == before
 
 
-def test_an_existing_submission_is_only_appended_to(
-    submission: Path, results: Path, workdir: Path, tools: SimpleNamespace, cli
-) -> None:
+def test_an_existing_submission_is_only_appended_to(submission: Path, results: Path, workdir: Path, cli) -> None:
     cli("validate packed --into results")
     shutil.copytree(results, workdir / "base")
     path = results / "submissions" / "fedprox" / "tiny" / "fedprox.csv"
-    tools.edit(path, 2, notes="x")
+    edit(path, 2, notes="x")
     output = cli("validate results --base base", 1)
     assert "fedprox.csv: the row of fedprox on csbm, seed 0 (line 2 of the base) was changed" in output
     shutil.rmtree(results / "submissions" / "fedprox")
     assert "results/submissions/fedprox: removed" in cli("validate results --base base", 1)
 
 
-def test_only_new_rows_can_make_a_pull_request_fail(base: Path, results: Path, tools: SimpleNamespace, cli) -> None:
+def test_only_new_rows_can_make_a_pull_request_fail(base: Path, results: Path, cli) -> None:
     for folder in (base, results):
-        tools.edit(folder / ROWS, 2, git_dirty="True")
+        edit(folder / ROWS, 2, git_dirty="True")
     assert "warning: results/tiny/fedavg.csv:2: made from a checkout with" in cli("validate results --base base")
     cli("validate results", 1)
 
 
-def test_an_old_row_that_is_appended_again_is_a_new_one(base: Path, results: Path, tools: SimpleNamespace, cli) -> None:
+def test_an_old_row_that_is_appended_again_is_a_new_one(base: Path, results: Path, cli) -> None:
     """Otherwise a superseded row could count again unnoticed."""
     for folder in (base, results):
         first = lines(folder / ROWS)[1]
         (folder / ROWS).write_bytes((folder / ROWS).read_bytes() + first)
-        tools.edit(folder / ROWS, 6, score="", status="failed", error="superseded")
+        edit(folder / ROWS, 6, score="", status="failed", error="superseded")
     (results / ROWS).write_bytes((results / ROWS).read_bytes() + first)
     *_, summary = cli("validate results --base base --maintainer").splitlines()
     assert summary.startswith("results: results folder against base: 10 rows, 1 new (tiny 1): valid")
@@ -134,10 +131,10 @@ def commit(workdir: Path, place: str) -> None:
     git(workdir, "commit", "-qm", "before")
 
 
-def test_the_base_may_be_a_commit(workdir: Path, results: Path, tools: SimpleNamespace, cli) -> None:
+def test_the_base_may_be_a_commit(workdir: Path, results: Path, cli) -> None:
     commit(workdir, "results")
     assert "against HEAD: 8 rows, 0 new: valid" in cli("validate results --base HEAD")
-    tools.edit(results / ROWS, 3, score="0.99")
+    edit(results / ROWS, 3, score="0.99")
     git(workdir, "commit", "-qam", "after")
     assert "(line 3 of the base) was changed" in cli("validate results --base HEAD~1", 1)
     # the curves differ
@@ -148,14 +145,12 @@ def test_the_base_may_be_a_commit(workdir: Path, results: Path, tools: SimpleNam
     assert not (workdir / "x").exists()
 
 
-def test_a_metadata_file_does_not_make_results_a_submission(
-    workdir: Path, results: Path, tools: SimpleNamespace, cli
-) -> None:
+def test_a_metadata_file_does_not_make_results_a_submission(workdir: Path, results: Path, cli) -> None:
     """Such a file at the root must not switch off the comparison with the base."""
     shutil.copytree(results / "tiny", results / "tuning" / "tiny")
     commit(workdir, "results")
     for folder in (results, results / "tuning"):
-        (folder / "submission.yaml").write_text(yaml.safe_dump(tools.meta))
+        (folder / "submission.yaml").write_text(yaml.safe_dump(META))
     (results / "tiny" / "fedavg.csv").unlink()
     (results / "tuning" / "tiny" / "fedavg.csv").unlink()
     output = cli("validate results --base HEAD", 1)

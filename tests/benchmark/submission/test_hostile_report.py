@@ -8,7 +8,6 @@ import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +17,8 @@ from fglbench.benchmark.store.schema import parse
 from fglbench.benchmark.store.side_files import environment_text
 from fglbench.benchmark.suites.catalogue import catalogue
 from fglbench.report import build
+
+from .conftest import META, edit
 
 EVIL = (
     "x|y <script>alert(1)</script><img src=x onerror=alert(2)> [a](javascript:alert(3)) **b** `c` $\\frac$ @me "
@@ -56,7 +57,7 @@ class Page(HTMLParser):
 
 
 @pytest.fixture
-def hostile(submission: Path, results: Path, tools: SimpleNamespace, cli) -> Path:
+def hostile(submission: Path, results: Path, cli) -> Path:
     """The results folder after a submission with markup in every free text of rows, environment and metadata."""
     (old,) = (submission / "environments").iterdir()
     about = json.loads(old.read_text())
@@ -65,13 +66,13 @@ def hostile(submission: Path, results: Path, tools: SimpleNamespace, cli) -> Pat
     old.unlink()
     (submission / "environments" / f"{digest}.json").write_bytes(environment_text(about))
     path = submission / "tiny/fedprox.csv"
-    tools.edit(path, None, environment=digest, notes=EVIL, submitter=EVIL[:200])
+    edit(path, None, environment=digest, notes=EVIL, submitter=EVIL[:200])
     lost = Store(submission).rows("tiny")[0].key
     figures = ["score", "val", "macro_f1", "best_round", "score_metric"]
-    tools.edit(path, 2, status="failed", error=EVIL, **dict.fromkeys(figures, ""))
+    edit(path, 2, status="failed", error=EVIL, **dict.fromkeys(figures, ""))
     Store(submission).history_file("tiny", lost).unlink()
     (submission / "submission.yaml").write_text(
-        json.dumps({**tools.meta, "method": "fedprox", "paper": EVIL[:300], "hardware": "<script>alert(4)</script>"})
+        json.dumps({**META, "method": "fedprox", "paper": EVIL[:300], "hardware": "<script>alert(4)</script>"})
     )
     cli("validate packed --into results")
     for part in ("tiny", "environments"):  # and as rows that rank

@@ -21,6 +21,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from fglbench.benchmark.cli import main
 
+from .conftest import META
+
 LONG = "x" * 5000
 WORDS = [
     "", " ", "-", "--", "-1", "0", "1", "9" * 30, "9" * 5000, "1e308", "nan", "inf", "-inf", "0x1f", "1_0", "²",
@@ -143,11 +145,11 @@ def test_any_suite_file(place: Path, suites: Path, where: list[int], value: Any,
 @QUICK
 @given(data=st.data(), where=PLACES, value=TREES, raw=st.binary(max_size=40))
 def test_any_file_of_a_results_folder(
-    place: Path, tools: SimpleNamespace, data: st.DataObject, where: list[int], value: Any, raw: bytes
+    place: Path, data: st.DataObject, where: list[int], value: Any, raw: bytes
 ) -> None:
     """Rows, curves, an environment or metadata, with a value replaced and bytes added at the end."""
     about = place / "folder" / "submission.yaml"
-    about.write_text(yaml.safe_dump({**tools.meta, "method": "fedavg"}))
+    about.write_text(yaml.safe_dump({**META, "method": "fedavg"}))
     kinds = ("results/tiny/fedavg.csv", "results/tiny/history/*", "results/environments/*", "folder/submission.yaml")
     path = min(place.glob(data.draw(st.sampled_from(kinds))))
     content = path.read_bytes()

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +24,8 @@ from fglbench.benchmark.suites.tuned import Tuned, read_tuned, write_tuned
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
 
+from .conftest import META, OPTIONS, edit
+
 
 def test_a_submission_has_the_rows_and_their_side_files(submission: Path, mine: Path) -> None:
     theirs = Store(mine).rows("tiny")
@@ -37,27 +38,25 @@ def test_a_submission_has_the_rows_and_their_side_files(submission: Path, mine: 
     assert submit.metadata(submit.read_fields(submission / "submission.yaml")).contact == "someone@example.org"
 
 
-def test_only_the_last_row_of_a_cell_is_packed(workdir: Path, mine: Path, tools: SimpleNamespace, cli) -> None:
+def test_only_the_last_row_of_a_cell_is_packed(workdir: Path, mine: Path, cli) -> None:
     path = mine / "tiny/fedprox.csv"
     last = path.read_bytes().splitlines(keepends=True)[-1]
-    tools.edit(path, 5, status="failed", score="", error="crashed")
+    edit(path, 5, status="failed", score="", error="crashed")
     path.write_bytes(path.read_bytes() + last)
-    cli(["submit", "fedprox", "--results", "mine", "--out", "packed", *tools.options])
+    cli(["submit", "fedprox", "--results", "mine", "--out", "packed", *OPTIONS])
     assert [row.status for row in Store(workdir / "packed").rows("tiny")] == ["ok"] * 4
 
 
-def test_metadata_come_from_options_or_a_file_and_must_be_complete(
-    workdir: Path, mine: Path, tools: SimpleNamespace, cli
-) -> None:
+def test_metadata_come_from_options_or_a_file_and_must_be_complete(workdir: Path, mine: Path, cli) -> None:
     command = ["submit", "fedprox", "--results", "mine"]
     assert cli([*command, "--paper", "unpublished", "--licence", "MIT"], 2) == (
         "fglbench: the metadata lack code, hardware, contact; "
         "give --code TEXT --hardware TEXT --contact TEXT, or --meta FILE with these keys\n"
     )
-    (workdir / "meta.json").write_text(json.dumps({**tools.meta, "licence": "GPL-3.0-only"}))
+    (workdir / "meta.json").write_text(json.dumps({**META, "licence": "GPL-3.0-only"}))
     cli([*command, "--meta", "meta.json", "--licence", "MIT", "--out", "one"])
     about = submit.metadata(submit.read_fields(workdir / "one/submission.yaml"))
-    assert (about.licence, about.code, about.method) == ("MIT", tools.meta["code"], "fedprox")
+    assert (about.licence, about.code, about.method) == ("MIT", META["code"], "fedprox")
     (workdir / "meta.yaml").write_text("licens: MIT\n")
     for wrong, message in (
         (["--meta", "meta.yaml"], "unknown field of the metadata 'licens'; did you mean 'licence'?"),
@@ -68,15 +67,15 @@ def test_metadata_come_from_options_or_a_file_and_must_be_complete(
     assert not (workdir / "two").exists()
 
 
-def test_an_invalid_submission_is_not_written(workdir: Path, mine: Path, tools: SimpleNamespace, cli) -> None:
-    tools.edit(mine / "tiny/fedprox.csv", 2, git_dirty="True")
-    output = cli(["submit", "fedprox", "--results", "mine", "--out", "packed", *tools.options], 1)
+def test_an_invalid_submission_is_not_written(workdir: Path, mine: Path, cli) -> None:
+    edit(mine / "tiny/fedprox.csv", 2, git_dirty="True")
+    output = cli(["submit", "fedprox", "--results", "mine", "--out", "packed", *OPTIONS], 1)
     assert "packed/tiny/fedprox.csv:2: made from a checkout with uncommitted changes" in output
     assert output.endswith("nothing was written\n")
     assert sorted(path.name for path in workdir.iterdir()) == ["mine"]
 
 
-def test_mistakes_are_one_line(submission: Path, workdir: Path, tools: SimpleNamespace, cli) -> None:
+def test_mistakes_are_one_line(submission: Path, workdir: Path, cli) -> None:
     for arguments, message in (
         (["fedporx", "--results", "mine"], "unknown method with rows under 'mine': 'fedporx'; did you mean 'fedprox'?"),
         (["fedprox", "--results", "absent"], "no results folder at 'absent'"),
@@ -89,11 +88,11 @@ def test_mistakes_are_one_line(submission: Path, workdir: Path, tools: SimpleNam
             "'packed' exists already; remove it, or give another --out",
         ),
     ):
-        assert cli(["submit", *arguments, *tools.options], 2).startswith(f"fglbench: {message}")
+        assert cli(["submit", *arguments, *OPTIONS], 2).startswith(f"fglbench: {message}")
 
 
-def test_a_zip_file_is_no_submission(submission: Path, workdir: Path, tools: SimpleNamespace, cli) -> None:
-    error = cli(["submit", "fedprox", "--results", "mine", "--out", "packed.zip", *tools.options], 2)
+def test_a_zip_file_is_no_submission(submission: Path, workdir: Path, cli) -> None:
+    error = cli(["submit", "fedprox", "--results", "mine", "--out", "packed.zip", *OPTIONS], 2)
     assert "a submission is a folder of a pull request, not a zip file" in error
     shutil.make_archive("theirs", "zip", submission)
     assert (
@@ -111,12 +110,12 @@ def test_limits_are_large_enough_for_a_board() -> None:
 ROWS = Path("tiny/fedprox.csv")
 
 
-def test_a_row_names_the_code_that_made_it(submission: Path, tools: SimpleNamespace, cli) -> None:
+def test_a_row_names_the_code_that_made_it(submission: Path, cli) -> None:
     installed = {"git_sha": "", "git_dirty": ""}
-    tools.edit(submission / ROWS, None, **installed, code="0" * 12)
+    edit(submission / ROWS, None, **installed, code="0" * 12)
     assert main(["validate", "packed"]) == 0
     for values in ({**installed, "code": ""}, {"git_sha": "0" * 40, "git_dirty": "False", "code": ""}):
-        tools.edit(submission / ROWS, None, **values)
+        edit(submission / ROWS, None, **values)
         assert "neither a commit nor the code of an installed package is named" in cli("validate packed", 1)
 
 
@@ -168,7 +167,7 @@ def chosen() -> Tuned:
 
 
 @pytest.fixture
-def packed(workdir: Path, chosen: Tuned, tools: SimpleNamespace) -> Callable[..., tuple[int, Path]]:
+def packed(workdir: Path, chosen: Tuned) -> Callable[..., tuple[int, Path]]:
     """Runs a method at tuned settings and submits its rows; the exit code and the folder."""
 
     def make(method: str) -> tuple[int, Path]:
@@ -182,7 +181,7 @@ def packed(workdir: Path, chosen: Tuned, tools: SimpleNamespace) -> Callable[...
         federations = FederationCache()
         for cell in at_settings([cell for _, cell in cells], read_tuned(workdir / "own" / f"{method}.tuned.yaml")):
             store.append(execute(cell, "tiny", store, federations, stamp))
-        return main(["submit", method, "--results", "own", "--out", "out", *tools.options]), workdir / "out"
+        return main(["submit", method, "--results", "own", "--out", "out", *OPTIONS]), workdir / "out"
 
     (workdir / "own").mkdir()
     return make

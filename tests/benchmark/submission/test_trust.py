@@ -8,7 +8,6 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -211,9 +210,7 @@ def test_without_submissions_there_is_no_list(results: Path, workdir: Path, cli)
 @pytest.mark.parametrize(
     "name", ["tiny/notes.txt", "code.py", "tuning/tiny/x.json", "tuning/tuning/tiny/fedavg.csv", "submissions/x.csv"]
 )
-def test_other_files_in_results_are_refused(
-    name: str, results: Path, workdir: Path, tools: SimpleNamespace, cli
-) -> None:
+def test_other_files_in_results_are_refused(name: str, results: Path, workdir: Path, cli) -> None:
     path = results / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("x")

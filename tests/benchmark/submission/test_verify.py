@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +12,8 @@ from fglbench.benchmark.store import Store, verified
 from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.submission import verify
 from fglbench.registry import UserError
+
+from .conftest import edit
 
 
 @pytest.fixture
@@ -102,11 +103,9 @@ open("imported", "a").write("x")
 """
 
 
-def test_a_plugin_that_patches_the_comparison_is_without_effect(
-    workdir: Path, results: Path, tools: SimpleNamespace, cli
-) -> None:
+def test_a_plugin_that_patches_the_comparison_is_without_effect(workdir: Path, results: Path, cli) -> None:
     (workdir / "patch.py").write_text(PATCH)
-    tools.edit(results / "tiny/fedavg.csv", None, score="0.999", global_on_local="0.999")
+    edit(results / "tiny/fedavg.csv", None, score="0.999", global_on_local="0.999")
     options = ["--sample", "1", "--seed", "0", "-m", "fedavg", "-j", "1", "--no-contract", "--plugin", "patch.py"]
     assert "0 of 2 rows passed" in cli(["verify", "results", *options], 1)
     assert (workdir / "imported").exists()  # by the process that ran the rows
@@ -118,14 +117,13 @@ def test_rows_are_repeated_and_the_verdicts_recorded(
     honest: bool,
     workdir: Path,
     results: Path,
-    tools: SimpleNamespace,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     cli,
 ) -> None:
     monkeypatch.setattr("fglbench.benchmark.store.provenance.git_state", lambda: ("b" * 40, False))
     if not honest:
-        tools.edit(results / "tiny/fedavg.csv", None, score="0.999", global_on_local="0.999")
+        edit(results / "tiny/fedavg.csv", None, score="0.999", global_on_local="0.999")
     options = ["--sample", "2", "--seed", "0", "-m", "fedavg", "-j", "1", "--no-contract"]
     arguments = ["verify", "results", *options, "--record", "results"]
     assert cli(arguments, 2).startswith("fglbench: --record needs --by NAME")
