@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from contextlib import closing
+from dataclasses import asdict
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -245,7 +246,7 @@ def recommend(
     paragraphs = [page[0], "", *(f"    {line}" if line else "" for line in page[2:])]  # the table as on the terminal
     (results / "RECOMMENDATION.md").write_text("\n".join(paragraphs) + "\n", encoding="utf-8")
     if json:
-        print_json({"properties": facts.properties, "plan": plan.as_data(), **as_data(by_method, facts.sites)})
+        print_json({"properties": facts.properties, "plan": asdict(plan), **as_data(by_method, facts.sites)})
         return
     for line in ["", *table, "", *answer, "", f"written to {results / 'RECOMMENDATION.md'}; tables and figures: "
                  f"fglbench report --results {results}"]:  # fmt: skip

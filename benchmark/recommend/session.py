@@ -65,9 +65,6 @@ class Plan:
                     for rounds in (self.first, self.rounds))  # fmt: skip
         return spent / workers
 
-    def as_data(self) -> dict[str, object]:
-        return {**asdict(self), "methods": list(self.methods)}
-
 
 def planned(candidates: Sequence[str], cost: Cost, budget: float, workers: int) -> Plan:
     """The largest plan that fits: rounds, methods, trials and seeds grow in turn. candidates: in order of preference.
@@ -183,7 +180,7 @@ def plan_of(asked: Asked, cells: Mapping[str, Cell], tell: Callable[[str], objec
     if asked.seeds:
         plan = Plan(plan.methods, plan.trials, plan.rounds, asked.seeds, plan.seconds)
     asked.store.prepare([CUSTOM])
-    write_atomically(path, json.dumps({"asked": key, "plan": plan.as_data()}, indent=1).encode())
+    write_atomically(path, json.dumps({"asked": key, "plan": asdict(plan)}, indent=1).encode())
     tell(f"plan kept in {path}")
     return plan
 
