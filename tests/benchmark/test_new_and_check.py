@@ -114,21 +114,6 @@ def test_every_file_in_the_folder_of_methods_is_registered(tmp_path: Path) -> No
     assert {"loose-file", "in-a-folder", "fedavg", "fedsage+"} <= set(done.stdout.split()), done.stderr
 
 
-OLD_IMPORTS = """from fglbench.benchmark.engine import METHODS, Server
-from fglbench.benchmark.engine.backbones import Params
-from fglbench.benchmark.engine.client_batch import ClientBatch
-from fglbench.benchmark.engine.payload import Download, Each, Tree
-from fglbench.benchmark.engine.method import Phase, Step
-from fglbench.methods.fedavg import FedAvg"""
-
-
-@pytest.mark.usefixtures("registries")
-def test_a_method_with_old_imports_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(new_and_check, "IMPORTS", OLD_IMPORTS)
-    load_plugins([str(new_and_check.create("method", "old-imports", tmp_path))])
-    assert issubclass(METHODS.cls("old-imports"), FedAvg)
-
-
 @pytest.mark.usefixtures("registries")
 def test_switched_off_the_template_is_fedavg(tmp_path: Path) -> None:
     """As the text of the template claims."""
