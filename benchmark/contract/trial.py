@@ -258,7 +258,8 @@ def _with_hidden(federation: Federation, changed: Callable[[torch.Tensor], torch
     hidden, by_row = changed(truth), (-1, *[1] * (truth.dim() - 1))
     known = federation.masks.get("train", torch.zeros(len(truth), dtype=torch.bool)).bool()
     label = torch.where(known.view(by_row), truth, hidden)
-    out = replace(federation, whole=replace(whole, **{"label" if whole.target is None else "target": label}))
+    changed_whole = replace(whole, label=label) if whole.target is None else replace(whole, target=label)
+    out = replace(federation, whole=changed_whole)
     if isinstance(whole, GraphSetData):
         return replace(out, clients=[replace(each, label=label[each.global_id]) for each in clients])
     for k, client in enumerate(clients):
