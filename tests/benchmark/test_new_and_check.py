@@ -80,14 +80,13 @@ def test_the_template_is_formatted(tmp_path: Path, torch: bool) -> None:
 
 
 def test_the_template_in_the_package_has_relative_imports_and_needs_no_other_edit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cli
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli
 ) -> None:
     monkeypatch.setattr(new_and_check, "METHODS_FOLDER", tmp_path)
-    cli(f"new method my-method --into {tmp_path}")
+    output = cli(f"new method my-method --into {tmp_path}")
     text = (tmp_path / "my_method.py").read_text()
     assert "from ..benchmark.engine import METHODS, ClientBatch, Params, Server\n" in text
     assert "fglbench." not in text.split("class ")[0].split('"""')[2]
-    output = capsys.readouterr().out
     assert "__init__" not in output
     assert "\n  2. fglbench check my-method\n" in output
 

@@ -177,11 +177,10 @@ def test_facts_are_counts_of_the_files(clinics: Path, cli) -> None:
     assert not Path("runs").exists()
 
 
-def test_clients_are_described_as_the_data_name_them(clinics: Path, capsys: pytest.CaptureFixture[str], cli) -> None:
+def test_clients_are_described_as_the_data_name_them(clinics: Path, cli) -> None:
     assert "2 clients (made by uniform), split: your own" in cli("recommend --data clinics -p uniform -k 2 --dry-run")
-    assert main(["recommend", "--data", "clinics", "-p", "uniform", "-k", "2,3", "--dry-run"]) == 2
-    shown = capsys.readouterr()
-    assert "for one partition, number of clients and split" in shown.err and not shown.out
+    error = cli("recommend --data clinics -p uniform -k 2,3 --dry-run", 2)
+    assert "for one partition, number of clients and split" in error
 
 
 def test_an_unknown_method_is_refused_before_anything_is_read() -> None:

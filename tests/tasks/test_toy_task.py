@@ -130,7 +130,6 @@ def test_commands_run_validate_and_report_the_toy_task(toy, tmp_path, monkeypatc
             with gzip.open(next((tmp_path / "runs").glob(f"**/{row['key']}.json.gz"))) as file:
                 history = json.load(file)["history"]
             assert float(row["val"]) == min(history["val"]) and float(row["score"]) > 0.2
-    capsys.readouterr()
     main(["validate", "runs"])
     output = capsys.readouterr()
     problems = [line for line in (output.out + output.err).splitlines() if line.startswith("runs/")]

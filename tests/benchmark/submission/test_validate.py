@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store, side_files as stores
 from fglbench.benchmark.submission import validate
 
@@ -36,8 +35,8 @@ def write(path: Path, content: bytes | str) -> None:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def test_the_rows_of_the_repository_are_valid(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", str(RESULTS)]) == 0, capsys.readouterr().out[:2000]
+def test_the_rows_of_the_repository_are_valid(cli) -> None:
+    cli(f"validate {RESULTS}")
     assert validate._registered("cora") and validate._registered("ogbn-arxiv-structure-features") is None
 
 
@@ -201,22 +200,18 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
 
 @pytest.mark.parametrize("what", ["dataset_fingerprint", "partition_hash"])
 def test_data_and_clients_are_the_registered_ones(
-    what: str,
-    submission: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    cli,
+    what: str, submission: Path, monkeypatch: pytest.MonkeyPatch, cli
 ) -> None:
     rows = Store(submission).rows("tiny")
     hashes = {row.key: row.partition_hash[:16] for row in rows}
     monkeypatch.setattr(validate, "_registered", lambda dataset: what[0] == "d" and rows[0].dataset_fingerprint)
     monkeypatch.setattr(validate, "registered_hash", lambda cell: hashes[cell.key])
-    assert main(["validate", "packed"]) == (what[0] == "d")  # its other rows are of csbm with other parameters
-    assert "csv:2" not in capsys.readouterr().out
+    output = cli("validate packed", int(what[0] == "d"))  # its other rows are of csbm with other parameters
+    assert "csv:2" not in output
     edit(submission / ROWS, 2, **{what: "0" * 64})
-    cli("validate packed", 1)
+    output = cli("validate packed", 1)
     label = what.replace("dataset_fingerprint", "data fingerprint").replace("_", " ")
-    assert f"fedprox.csv:2: {label} {'0' * 16}… of csbm, seed 0; it must be " in capsys.readouterr().out
+    assert f"fedprox.csv:2: {label} {'0' * 16}… of csbm, seed 0; it must be " in output
 
 
 @pytest.mark.parametrize("change", TAMPERED)
@@ -243,7 +238,7 @@ class Payload:
 
 @pytest.mark.parametrize(("seed", "valid"), [("1", True), ("0", False)])
 def test_suites_off_the_boards_need_only_the_first_seeds(
-    seed: str, valid: bool, submission: Path, suites: Path, capsys: pytest.CaptureFixture[str]
+    seed: str, valid: bool, submission: Path, suites: Path, cli
 ) -> None:
     suite = suites / "tiny.yaml"
     suite.write_text(suite.read_text().replace("leaderboard: true", "leaderboard: false"))
@@ -254,16 +249,14 @@ def test_suites_off_the_boards_need_only_the_first_seeds(
     kept = [line for line in lines(submission / ROWS) if not any(key in line for key in keys)]
     write(submission / ROWS, b"".join(kept))
     assert len(kept) == 3
-    assert main(["validate", "packed"]) == (0 if valid else 1)
-    missing = [line for line in capsys.readouterr().out.splitlines() if "has more seeds of fedprox on csbm" in line]
+    output = cli("validate packed", 0 if valid else 1)
+    missing = [line for line in output.splitlines() if "has more seeds of fedprox on csbm" in line]
     assert missing
     assert all(f"missing: {seed}; run them" in line for line in missing)
     assert all(line.startswith("warning: ") == valid for line in missing)
 
 
-def test_nothing_of_a_submission_is_executed_or_unpickled(
-    submission: Path, workdir: Path, capsys: pytest.CaptureFixture[str], cli
-) -> None:
+def test_nothing_of_a_submission_is_executed_or_unpickled(submission: Path, workdir: Path, cli) -> None:
     pickled = pickle.dumps(Payload())
     curves(submission).write_bytes(gzip.compress(pickled))
     write(submission / "tiny/embeddings/0123456789abcdef.npz", pickled)
@@ -271,9 +264,7 @@ def test_nothing_of_a_submission_is_executed_or_unpickled(
         write(submission / place, "import os; os.mkdir('imported')")
     edit(submission / ROWS, 2, method="packed.fedprox", source="__import__('os').mkdir('evaluated')")
     cli("validate packed", 1)
-    assert main(["verify", "packed", "-m", "packed.fedprox"]) == 2
-    output = capsys.readouterr()
-    assert "do not count here" in output.err
+    assert "do not count here" in cli("verify packed -m packed.fedprox", 2)
     assert sorted(path.name for path in workdir.iterdir()) == ["mine", "packed", "results"]
 
 
@@ -293,13 +284,10 @@ def test_hostile_names_are_escaped(submission: Path, cli) -> None:
     assert all(line.startswith("packed") for line in output.splitlines())
 
 
-def test_a_missing_or_empty_folder_is_one_line(workdir: Path, capsys: pytest.CaptureFixture[str], cli) -> None:
+def test_a_missing_or_empty_folder_is_one_line(workdir: Path, cli) -> None:
     (workdir / "empty").mkdir()
-    cli("validate absent", 2)
-    assert main(["validate", "empty"]) == 1
-    output = capsys.readouterr()
-    assert output.err.startswith("fglbench: no folder at 'absent'; give a results folder")
-    assert output.out.startswith("empty: no result rows; give a results folder")
+    assert cli("validate absent", 2).startswith("fglbench: no folder at 'absent'; give a results folder")
+    assert cli("validate empty", 1).startswith("empty: no result rows; give a results folder")
 
 
 def test_an_unknown_per_client_figure_is_an_error(submission: Path, cli) -> None:

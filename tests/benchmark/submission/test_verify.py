@@ -118,7 +118,6 @@ def test_rows_are_repeated_and_the_verdicts_recorded(
     workdir: Path,
     results: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     cli,
 ) -> None:
     monkeypatch.setattr("fglbench.benchmark.store.provenance.git_state", lambda: ("b" * 40, False))
@@ -127,8 +126,7 @@ def test_rows_are_repeated_and_the_verdicts_recorded(
     options = ["--sample", "2", "--seed", "0", "-m", "fedavg", "-j", "1", "--no-contract"]
     arguments = ["verify", "results", *options, "--record", "results"]
     assert cli(arguments, 2).startswith("fglbench: --record needs --by NAME")
-    assert main([*arguments, "--by", "maintainer"]) == (0 if honest else 1)
-    output = capsys.readouterr().out
+    output = cli([*arguments, "--by", "maintainer"], 0 if honest else 1)
     assert f"{4 if honest else 0} of 4 rows passed (drawn with --seed 0)" in output
     assert ("score is more than 0." in output) == (not honest)
     assert f"{4 if honest else 0} of 4 scores are equal to rounding" in output
