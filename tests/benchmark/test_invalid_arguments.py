@@ -213,11 +213,8 @@ def test_a_dataset_without_a_task_cannot_be_registered():
 
 
 def test_an_error_of_several_fields_does_not_list_them(cli):
-    cell = ["run", "-d", "csbm", "-m", "fedavg", "-p", "uniform", "-k", "3", "--dry-run"]
-    assert (
-        cli([*cell, "--split", "links", "--set", "split.train=0.9"], 2)
-        == "fglbench: split 'links': train + val + test is 1.2; make it 1\n"
-    )
+    cell = "run -d csbm -m fedavg -p uniform -k 3 --split links --set split.train=0.9 --dry-run"
+    assert cli(cell, 2) == "fglbench: split 'links': train + val + test is 1.2; make it 1\n"
 
 
 def test_phases_without_a_scored_round_are_named():

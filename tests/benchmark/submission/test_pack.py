@@ -95,9 +95,8 @@ def test_a_zip_file_is_no_submission(submission: Path, workdir: Path, cli) -> No
     error = cli(["submit", "fedprox", "--results", "mine", "--out", "packed.zip", *OPTIONS], 2)
     assert "a submission is a folder of a pull request, not a zip file" in error
     shutil.make_archive("theirs", "zip", submission)
-    assert (
-        cli("validate theirs.zip", 2) == "fglbench: no folder at 'theirs.zip'; give a results folder or a submission\n"
-    )
+    error = cli("validate theirs.zip", 2)
+    assert error == "fglbench: no folder at 'theirs.zip'; give a results folder or a submission\n"
 
 
 def test_limits_are_large_enough_for_a_board() -> None:
