@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -93,6 +94,13 @@ def registries() -> Iterator[None]:
     for name in set(sys.modules) - modules:
         if name.startswith("fglbench_plugin_"):
             del sys.modules[name]
+
+
+def git(folder: Path, *words: str) -> str:
+    """Run git in a folder in someone's name; return its output."""
+    who = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "init.defaultBranch=main"]
+    done = subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 @pytest.fixture

@@ -83,26 +83,12 @@ def test_one_command_from_a_file_to_a_place(tmp_path: Path, monkeypatch: pytest.
     assert "you would rank 2nd" in again and "[1/" not in again  # nothing ran again
 
 
-BOARD = """
-description: a tiny board
-leaderboard: true
-tuned: none
-training: {rounds: 6, local_epochs: 1}
-cross:
-  datasets: {name: csbm, params: {nodes: 80, classes: 2, features: 8, signal: 0.4}}
-  partitions: uniform
-  clients: 3
-  splits: {name: ratio, params: {train: 0.4, val: 0.3, test: 0.3}}
-  backbones: {name: gcn, params: {hidden: 4}}
-  methods: [fedavg, local]
-  seeds: 2
-"""
-
-
 @pytest.mark.usefixtures("registries", "in_process")
-def test_one_command_packs_rows_of_the_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli) -> None:
+def test_one_command_packs_rows_of_the_board(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: str, cli, json_of
+) -> None:
     (tmp_path / "boards").mkdir()
-    (tmp_path / "boards" / "tiny.yaml").write_text(BOARD)
+    (tmp_path / "boards" / "tiny.yaml").write_text(f"{tiny}\nleaderboard: true\ntuned: none\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(suites, "FOLDER", tmp_path / "boards")
     monkeypatch.setattr("fglbench.benchmark.cli.compete.BOARD", "tiny")
@@ -117,11 +103,10 @@ def test_one_command_packs_rows_of_the_board(tmp_path: Path, monkeypatch: pytest
     about = {"paper": "unpublished", "code": "https://example.org/x", "licence": "MIT", "hardware": "2 cores"}
     Path("meta.json").write_text(json.dumps(about))
     arguments = ["compete", "mine.py", "-j", "1", "--yes", "--meta", "meta.json"]
-    # before anything runs
-    assert "the metadata lack contact" in cli(arguments, 2) and not Path("runs").exists()
+    assert "the metadata lack contact" in cli(arguments, 2) and not Path("runs").exists()  # before anything runs
     Path("meta.json").write_text(json.dumps({**about, "contact": "me@example.org"}))
     assert "leave out --quick" in cli([*arguments, "--quick"], 2)
-    document = json.loads(cli([*arguments, "--json"]))
+    document = json_of(arguments)
     assert (document["method"], document["methods"], document["datasets"]) == ("my-packed", 2, ["csbm"])
     assert document["submission"]["valid"] and document["submission"]["rows"] == 2
     place = Path("runs/compete-my-packed/my-packed-submission")

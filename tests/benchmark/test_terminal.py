@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 from pathlib import Path
 
@@ -28,16 +30,10 @@ ASKED = ["run", "--quick", "-m", "fedavg,local", "-d", "csbm", "--set", "trainin
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory, in_process: None) -> tuple[Path, str]:
     """A folder in which a run was started without --results, and its output."""
-    import contextlib
-    import io
-
-    folder = tmp_path_factory.mktemp("ran")
-    with contextlib.chdir(folder) if hasattr(contextlib, "chdir") else pytest.MonkeyPatch.context() as patch:
-        if patch is not None:
-            patch.chdir(folder)
-        output = io.StringIO()
-        with contextlib.redirect_stdout(output):
-            assert main(ASKED) == 0
+    folder, output = tmp_path_factory.mktemp("ran"), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output):
+        patch.chdir(folder)
+        assert main(ASKED) == 0
     return folder, output.getvalue()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import yaml
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
 
+from ...conftest import git
 from .conftest import META, edit, edit_curves
 
 ROWS = "tiny/fedavg.csv"
@@ -116,12 +116,6 @@ def test_an_old_row_that_is_appended_again_is_a_new_one(base: Path, results: Pat
     (results / ROWS).write_bytes((results / ROWS).read_bytes() + first)
     *_, summary = cli("validate results --base base --maintainer").splitlines()
     assert summary.startswith("results: results folder against base: 10 rows, 1 new (tiny 1): valid")
-
-
-def git(folder: Path, *arguments: str) -> str:
-    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main"]
-    done = subprocess.run(["git", "-C", str(folder), *identity, *arguments], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 def commit(workdir: Path, place: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from fglbench.benchmark.suites.tuned import Tuned, read_tuned, write_tuned
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
 
+from ...conftest import git
 from .conftest import META, OPTIONS, edit
 
 
@@ -137,18 +137,12 @@ def test_a_method_from_outside_carries_its_own_identity(tmp_path: Path) -> None:
     del METHODS._classes["from-outside"]  # for good: other tests look at all that is registered
     loose = json.loads(origin(cls))
     assert set(loose) == {"source"}
-
-    def git(*words: str) -> str:
-        who = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
-        command = ["git", "-C", str(tmp_path), *who, *words]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-    git("init", "-q")
-    git("add", ".")
-    git("commit", "-qm", "all")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "all")
     origin.cache_clear()
     kept = json.loads(origin(cls))
-    assert kept == {"commit": git("rev-parse", "HEAD").strip(), "dirty": False, "source": loose["source"]}
+    assert kept == {"commit": git(tmp_path, "rev-parse", "HEAD"), "dirty": False, "source": loose["source"]}
     path.write_text(PLUGIN + "# changed\n")
     origin.cache_clear()
     changed = json.loads(origin(cls))
