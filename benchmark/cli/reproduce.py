@@ -23,35 +23,23 @@ if TYPE_CHECKING:
     from ..submission.verify import Comparison
     from ..suites.cell import Cell
 
-TableName = Annotated[
-    str | None,
-    given.named(
-        "table",
-        metavar="TABLE",
-        help="a table's name, as fgssl-table1; without it all are listed, with --dry-run what each still costs",
-    ),
-]
-ReadingNames = Annotated[
-    Names, typer.Option("--reading", metavar="NAMES", help="only the runs of these readings of the paper")
-]
+TABLE = "a table's name, as fgssl-table1; without it all are listed, with --dry-run what each still costs"
 
 
 def reproduce(
-    table: TableName = None,
+    table: Annotated[str | None, given.named("table", metavar="TABLE", help=TABLE)] = None,
     only: Annotated[
         Names, typer.Option("--only", metavar="NAMES", help="these datasets and methods (our or the paper's names)")
     ] = None,
-    reading: ReadingNames = None,
-    clients: given.Clients = None,
-    split: given.Splits = None,
-    seeds: given.Seeds = None,
+    reading: Annotated[
+        Names, typer.Option("--reading", metavar="NAMES", help="only the runs of these readings of the paper")
+    ] = None,
+    clients: given.Clients = None, split: given.Splits = None, seeds: given.Seeds = None,
     jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
     memory_limit: given.Memory = None, device: given.Device = "cpu",
     backend: given.Backends = "processes", address: given.Address = None,
-    rerun: given.Rerun = None,
-    dry_run: given.DryRun = False, yes: given.Yes = False,
-    results: given.Results = Path("runs"),
-    submitter: given.Submitter = "",
+    rerun: given.Rerun = None, dry_run: given.DryRun = False, yes: given.Yes = False,
+    results: given.Results = Path("runs"), submitter: given.Submitter = "",
     json: Annotated[bool, typer.Option("--json", help="the tables, or with --dry-run the plan, as JSON")] = False,
 ) -> int:  # fmt: skip
     """Run a results table of one of the papers, with its protocol. `fglbench report` compares the values.
@@ -182,13 +170,6 @@ def _reuse(job: Job, table: str, dry_run: bool, json: bool) -> None:
     plain_console(stderr=json).print(f"{len(reusable)} {what} from {sources}")
 
 
-Record = Annotated[
-    Path | None, typer.Option("--record", metavar="DIR", help="maintainers: write the verdicts to DIR/verified.csv")
-]
-OfMethods = Annotated[Names, given.naming("method", "-m", "--method", metavar=None, help="only rows of these methods")]
-OnDatasets = Annotated[
-    Names, given.naming("dataset", "-d", "--dataset", metavar=None, help="only rows on these datasets")
-]
 EQUAL = 1e-6  # rounding of float32 in a mean over clients
 
 
@@ -196,10 +177,18 @@ def verify(
     path: given.ResultsOrSubmission,
     sample: Annotated[int, typer.Option("--sample", min=1, metavar="N", help="experiments, with all seeds")] = 3,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="seed of the random sample [any]")] = None,
-    method: OfMethods = None, suite: given.Suites = None, dataset: OnDatasets = None,
+    method: Annotated[
+        Names, given.naming("method", "-m", "--method", metavar=None, help="only rows of these methods")
+    ] = None,
+    suite: given.Suites = None,
+    dataset: Annotated[
+        Names, given.naming("dataset", "-d", "--dataset", metavar=None, help="only rows on these datasets")
+    ] = None,
     jobs: given.Jobs = None, timeout: given.Timeout = 3600, device: given.Device = "cpu",
     backend: given.Backends = "processes", address: given.Address = None,
-    record: Record = None,
+    record: Annotated[
+        Path | None, typer.Option("--record", metavar="DIR", help="maintainers: write the verdicts to DIR/verified.csv")
+    ] = None,
     by: Annotated[str, typer.Option("--by", envvar="FGLBENCH_SUBMITTER", help="your name, for --record")] = "",
     contract: Annotated[bool, typer.Option("--contract/--no-contract", help="check the methods as well")] = True,
     json_: given.Json = False, plugin: given.PluginNames = None,

@@ -10,36 +10,32 @@ import typer
 
 from ..submission.listing import METADATA, Verdict
 from . import common as given
-from .common import Json, Plugins, ReadResults, Suites, answer, found_folder, names, print_json
+from .common import answer, found_folder, names, print_json
 
 if TYPE_CHECKING:
     from ..store import Store
     from ..submission.submit import Metadata
 
 Text = str | None
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="folder of the submission [METHOD-submission]")]
-Packed = Annotated[str, given.named("method", metavar="METHOD", help="the method whose rows are packed")]
 Meta = Annotated[
     Path | None, typer.Option("--meta", metavar="FILE", help="a YAML or JSON file with the metadata below")
 ]
 
 
 def submit(
-    name: Packed,
-    out: Out = None,
-    suite: Suites = None,
-    results: ReadResults = None,
-    meta: Meta = None,
-    tuned: given.TunedFile = None,
+    name: Annotated[str, given.named("method", metavar="METHOD", help="the method whose rows are packed")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="folder of the submission [METHOD-submission]")
+    ] = None,
+    suite: given.Suites = None, results: given.ReadResults = None, meta: Meta = None, tuned: given.TunedFile = None,
     paper: Annotated[Text, typer.Option(metavar="TEXT", help="citation or address; 'unpublished' if none")] = None,
     code: Annotated[Text, typer.Option(metavar="TEXT", help="address of the code that made the rows")] = None,
     licence: Annotated[Text, typer.Option(metavar="TEXT", help="licence of the code: MIT, Apache-2.0, ...")] = None,
     hardware: Annotated[Text, typer.Option(metavar="TEXT", help="processor, cores, memory")] = None,
     contact: Annotated[Text, typer.Option(metavar="TEXT", help="e-mail, address or @name")] = None,
     notes: Annotated[Text, typer.Option(metavar="TEXT", help="other remarks")] = None,
-    json: Json = False,
-    plugin: Plugins = None,
-) -> None:
+    json: given.Json = False, plugin: given.Plugins = None,
+) -> None:  # fmt: skip
     """Pack the rows of a method with curves, environments and metadata. An invalid submission is not written.
 
     Paper, code, licence, hardware and contact are required, as options or in the file. An option replaces the file's
@@ -82,24 +78,19 @@ def packed(store: Store, about: Metadata, out: Path, suites: tuple[str, ...], tu
 
 
 SHOWN = 200  # lines of problems
-
-Base = Annotated[
-    str | None,
-    typer.Option("--base", metavar="REF_OR_DIR", help="a commit or folder whose rows must all be in PATH unchanged"),
-]
-
-
-Maintainer = Annotated[bool, typer.Option("--maintainer", help="as a maintainer: allow new rows that are ranked")]
+BASE = "a commit or folder whose rows must all be in PATH unchanged"
 
 
 def validate(
     path: given.ResultsOrSubmission,
-    base: Base = None,
-    maintainer: Maintainer = False,
+    base: Annotated[str | None, typer.Option("--base", metavar="REF_OR_DIR", help=BASE)] = None,
+    maintainer: Annotated[
+        bool, typer.Option("--maintainer", help="as a maintainer: allow new rows that are ranked")
+    ] = False,
     into: Annotated[
         Path | None, typer.Option("--into", metavar="DIR", help="add a valid submission to this results folder")
     ] = None,
-    json: Json = False,
+    json: given.Json = False,
 ) -> int:
     """Check results or a submission. Print one line per problem: file:line, problem, fix. Exit code 1 if there is one.
 
