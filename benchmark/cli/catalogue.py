@@ -12,6 +12,7 @@ import typer
 from ...registry import UserError, did_you_mean
 from .. import api
 from ..store import Store
+from ..suites.catalogue import KINDS as SINGULAR
 from . import common as given
 from .common import command, complain, names, plain_console, plain_table, print_json, why
 from .run import show_scores
@@ -19,14 +20,9 @@ from .run import show_scores
 if TYPE_CHECKING:
     from ..known import Progress
 
-KINDS = ("methods", "datasets", "partitions", "splits", "backbones", "suites")
+KINDS = tuple(f"{kind}s" for kind in SINGULAR)
 Kind = Annotated[str | None, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=lambda: list(KINDS))]
-Name = Annotated[
-    str,
-    given.named(
-        *(kind.removesuffix("s") for kind in KINDS), help="a method (or dataset, partition, split, backbone, suite)"
-    ),
-]
+NAME = "a method (or dataset, partition, split, backbone, suite)"
 Entry = dict[str, Any]
 
 
@@ -60,7 +56,9 @@ def _groups(entries: list[Entry], terminal: bool) -> Iterator[tuple[str, list[En
         yield f"\n{family}{meaning}" if family else "", kept
 
 
-def show(name: Name, plugin: given.Plugins = None, json: given.Json = False) -> None:
+def show(
+    name: Annotated[str, given.named(*SINGULAR, help=NAME)], plugin: given.Plugins = None, json: given.Json = False
+) -> None:
     """Show a method, dataset, partition, split, backbone or suite: source, facts, parameters with defaults."""
     entry = api.show(name)
     if json:
