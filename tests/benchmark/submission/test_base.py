@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
 
 from ...conftest import git
@@ -171,19 +170,6 @@ def test_a_link_has_no_base(workdir: Path, results: Path, place: str, cli) -> No
     moved.symlink_to("other")
     error = cli(f"validate {place} --base HEAD", 2)
     assert f"{str(moved)!r} is a link; --base 'HEAD' does not have its files" in error
-
-
-@pytest.mark.parametrize(
-    "content", [b"\xff\xfe,bad\n", b"a," + b"x" * 200_000 + b"\n"], ids=["no text", "a long field"]
-)
-def test_a_damaged_table_is_one_line(
-    workdir: Path, results: Path, content: bytes, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(results, workdir / "base")
-    (results / "verified.csv").write_bytes(content)
-    for command in (["validate", "results", "--base", "base"], ["compare", "fedavg", "local", "--results", "results"]):
-        assert main(command) in (1, 2)
-    assert "results/verified.csv: cannot be read" in "".join(capsys.readouterr())
 
 
 def test_a_folder_that_the_base_lacks_is_all_new(workdir: Path, results: Path, cli) -> None:

@@ -152,13 +152,21 @@ def test_only_a_clean_checkout_may_record(workdir: Path, results: Path) -> None:
         verify.may_record(workdir / "absent", "me", False)
 
 
-def test_a_damaged_file_of_verdicts_is_one_line(results: Path) -> None:
-    path = results / verified.FILE
-    path.write_text("suite,key\n")
-    with pytest.raises(UserError, match=r"verified.csv:1: the columns are not suite, key"):
-        verified.read(results)
-    path.write_text(",".join(verified.COLUMNS) + "\n" + ",".join("x" for _ in verified.COLUMNS) + "\n")
-    with pytest.raises(UserError, match=r"verified.csv:2: Input should be a valid number"):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"suite,key\n", ":1: the columns are not suite, key"),
+        (
+            f"{','.join(verified.COLUMNS)}\n{','.join('x' for _ in verified.COLUMNS)}\n".encode(),
+            ":2: Input should be a",
+        ),
+        (b"\xff\xfe,bad\n", ": cannot be read"),
+        (b"a," + b"x" * 200_000 + b"\n", ": cannot be read"),
+    ],
+)
+def test_a_damaged_file_of_verdicts_is_one_line(results: Path, content: bytes, message: str) -> None:
+    (results / verified.FILE).write_bytes(content)
+    with pytest.raises(UserError, match=f"verified.csv{message}"):
         verified.read(results)
 
 
