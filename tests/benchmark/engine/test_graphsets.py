@@ -10,14 +10,12 @@ import dgl.nn
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from fglbench.benchmark.engine import Diverged, Facts, Skip, TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.graphs import clustering
 from fglbench.benchmark.engine.graphs.clustering import GraphClientBatch
 from fglbench.benchmark.engine.graphs.graphsets import GraphStack, neighbours, normalised
-from fglbench.benchmark.engine.optim import StackedOptimiser
 from fglbench.benchmark.engine.rng import stream
 from fglbench.benchmark.engine.sampled_batch import cut
 from fglbench.benchmark.engine.simulation import Simulation
@@ -114,34 +112,6 @@ def test_an_epoch_shows_every_graph_once_in_the_order_of_the_client(graph_sets: 
     assert seen[0] != sorted(seen[0])
 
 
-@pytest.mark.parametrize("config", [{"optimiser": "adam"}, {"optimiser": "sgd", "momentum": 0.9}, {"optimiser": "sgd"}])
-def test_an_inactive_client_keeps_its_parameters_and_steps(config: dict[str, Any]) -> None:
-    torch.manual_seed(0)
-    settings = TrainConfig(lr=0.1, weight_decay=0.1, **config)
-    params = {"w": torch.randn(3, 2, 4), "b": torch.randn(3, 4)}
-    stacked = {name: value.clone() for name, value in params.items()}
-    references = [{name: nn.Parameter(value[k].clone()) for name, value in params.items()} for k in range(3)]
-    options: dict[str, Any] = {"lr": 0.1, "weight_decay": 0.1}
-    single = [
-        torch.optim.Adam(parameters.values(), **options)
-        if settings.optimiser == "adam"
-        else torch.optim.SGD(parameters.values(), momentum=settings.momentum, **options)
-        for parameters in references
-    ]
-    optimiser = StackedOptimiser(settings)
-    for active in ([0, 2], None, [1], [0, 1], None):
-        grads = {name: torch.randn_like(value) for name, value in params.items()}
-        optimiser.step(stacked, grads, active)
-        for k in range(3) if active is None else active:
-            for name, parameter in references[k].items():
-                parameter.grad = grads[name][k].clone()
-            single[k].step()
-    for k in range(3):
-        for name, parameter in references[k].items():
-            torch.testing.assert_close(stacked[name][k], parameter.detach())
-    assert optimiser.steps["w"].tolist() == [4, 4, 3]
-
-
 # -- every method -----------------------------------------------------------------------------------------------------
 
 
@@ -221,14 +191,6 @@ def test_methods_name_their_task(graph_sets: Make, federation: Make) -> None:
 def test_divergence_is_reported(graph_sets: Make) -> None:
     with pytest.raises(Diverged, match="not finite after round"):
         train(graph_sets(), METHODS.build("mvgrl-fedavg"), [GIN], TrainConfig(rounds=3, optimiser="sgd", lr=1e20), 0)
-
-
-def test_the_aggregate_weighs_clients_by_their_graphs(graph_sets: Make) -> None:
-    running = run(graph_sets((5, 3, 4)), "intra-fedavg", rounds=1)
-    models = running.client_batches[0].params
-    for name, value in running.server.state["model"].items():
-        expected = (5 * models[name][0] + 3 * models[name][1] + 4 * models[name][2]) / 12
-        torch.testing.assert_close(value, expected)
 
 
 @pytest.mark.parametrize(("weighting", "expected"), [("uniform", [1, 1, 0]), ("nodes", [5, 3, 0])])

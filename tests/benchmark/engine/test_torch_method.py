@@ -21,7 +21,6 @@ from fglbench.benchmark.engine import (
     Client,
     GraphConvolution,
     ModuleBackbone,
-    Skip,
     TorchMethod,
     TrainConfig,
 )
@@ -130,37 +129,6 @@ class Prox(Paper):
         return 0.5 * sum((value - received[n]).square().sum() for n, value in model.named_parameters())
 
 
-class Proto(Paper):
-    """FedProto: prototypes up and down, and the clients' own models."""
-
-    name = "torch-fedproto"
-    delivers = "personal"
-
-    def init_server(self, server: Any) -> dict[str, Any]:
-        return {}
-
-    def penalty(self, model: Any, client: Client) -> torch.Tensor | float:
-        if "prototypes" not in client.received:
-            return 0.0
-        mask = client.train_mask
-        labels, common = client.label[mask], client.received["prototypes"]
-        apart = (model.embed(client.graph, client.feat)[mask] - common[labels]).square().mean(1)
-        return (apart * client.received["known"][labels]).mean()
-
-    def train(self, model: Any, client: Client) -> dict[str, Any] | None:
-        super().train(model, client)
-        with torch.no_grad():
-            hidden = model.embed(client.graph, client.feat)[client.train_mask]
-        of = F.one_hot(client.label[client.train_mask], client.classes).float()
-        count = of.sum(0)
-        return {"prototypes": (of.T @ hidden) / count.clamp(min=1).unsqueeze(1), "count": count}
-
-    def aggregate(self, server: Any, uploads: Any) -> dict[str, Any]:
-        count = uploads["count"]
-        total = (uploads["prototypes"] * count.unsqueeze(2)).sum(0)
-        return {"prototypes": total / count.sum(0).clamp(min=1).unsqueeze(1), "known": (count.sum(0) > 0).float()}
-
-
 class Graphs(TorchMethod):
     """FedAvg on sets of graphs. Messages: the model up and down."""
 
@@ -249,57 +217,9 @@ def uploads(method: Any, federation: Federation) -> list[Any]:
     return received
 
 
-def test_fedproto_has_the_scores_of_the_stacked_one(federation: Federation) -> None:
-    """Both keep models apart; the stacked one has a linear head, which here is a third layer of the module."""
-
-    class Headed(Net):
-        def __init__(self, features: int, classes: int) -> None:
-            super().__init__(features, 8)
-            self.head = nn.Linear(8, classes)
-
-        def embed(self, graph: dgl.DGLGraph, feat: torch.Tensor) -> torch.Tensor:
-            looped = dgl.add_self_loop(graph)
-            hidden: torch.Tensor = F.relu(self.second(looped, F.relu(self.first(looped, feat))))
-            return hidden
-
-        def forward(self, graph: dgl.DGLGraph, feat: torch.Tensor) -> torch.Tensor:
-            logits: torch.Tensor = self.head(self.embed(graph, feat))
-            return logits
-
-    stacked = METHODS.build("fedproto", {"lam": 1.0})
-    backbone = stacked.architecture(STACKED)[0]
-
-    class Same(Proto):
-        """FedProto from the weights of the stacked one."""
-
-        name = "torch-fedproto"
-
-        def build(self, features: int, classes: int) -> nn.Module:
-            net, start = Headed(features, classes), initial(backbone, 0, features, classes)
-            with torch.no_grad():
-                for layer, key in ((net.first, "0"), (net.second, "1")):
-                    layer.weight.copy_(start[f"{key}.weight"])
-                    layer.bias.copy_(start[f"{key}.bias"])
-                net.head.weight.copy_(start["head.weight"].T)
-                net.head.bias.copy_(start["head.bias"])
-            return net
-
-    close(run(Same(), federation), run(stacked, federation))
-
-
-class FreshProto(Proto):
-    """FedProto from weights that are drawn."""
-
-    name = "fresh-proto"
-
-    def build(self, features: int, classes: int) -> nn.Module:
-        return Net(features, classes)
-
-
-# FedAvg as the template has it: test_new_and_check.py.
-@pytest.mark.parametrize("method", [FreshProto(), Graphs()], ids=lambda method: method.name)
-def test_the_contract_holds(method: TorchMethod) -> None:
-    failed = [(check, reason) for check, verdict, reason in method_checks.results(method) if verdict == "failed"]
+def test_the_contract_holds_on_sets_of_graphs() -> None:
+    """On nodes: test_new_and_check.py and test_paper_examples.py."""
+    failed = [(check, reason) for check, verdict, reason in method_checks.results(Graphs()) if verdict == "failed"]
     assert failed == []
 
 
@@ -317,9 +237,6 @@ def test_bytes_and_steps_equal_the_stacked_method(federation: Federation) -> Non
     stacked, outcome = run(METHODS.build("fedavg"), federation), run(Paper(), federation)
     for name in ("upload_bytes", "download_bytes", "optimiser_steps", "model_steps", "budget_steps"):
         assert getattr(outcome, name) == getattr(stacked, name)
-    proto, clients = run(Proto(), federation), len(federation.clients)
-    assert proto.upload_bytes == 4 * clients * 4 * (3 * 8 + 3)
-    assert proto.download_bytes == 3 * clients * 4 * (3 * 8 + 3)
 
 
 def test_conditions_of_a_run_reach_the_loop(federation: Federation) -> None:
@@ -412,11 +329,6 @@ def test_an_error_of_a_library_is_placed_in_the_code_that_called_it() -> None:
     with pytest.raises(IndexError) as raised:
         F.cross_entropy(torch.zeros(1, 2), torch.tensor([5]))
     assert re.fullmatch(r"IndexError: Target 5 is out of bounds. \(test_torch_method.py:\d+\)", explain(raised.value))
-
-
-def test_several_architectures_are_skipped_with_the_reason(federation: Federation) -> None:
-    with pytest.raises(Skip, match="cannot mix architectures"):
-        train(federation, Paper(), (STACKED[0], BACKBONES.build("sage", {"hidden": 8})), CONFIG, 0)
 
 
 def test_sparse_features_are_given_on_request() -> None:

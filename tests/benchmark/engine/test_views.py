@@ -29,7 +29,9 @@ GCN = [BACKBONES.build("gcn", {"hidden": 8})]
 
 def test_a_method_sees_labels_of_training_nodes_only(federation: Make) -> None:
     world = federation((13, 7, 10))
+    world.whole.graph.ndata["truth"] = world.whole.label.clone()  # not a column of the engine
     seen = hide_labels(world)
+    assert not seen.whole.graph.ndata and "truth" in world.whole.graph.ndata
     for k, client in enumerate(seen.clients):
         truth = world.clients[k].graph.ndata
         for i, label in enumerate(client.graph.ndata["label"].tolist()):
@@ -67,14 +69,7 @@ def test_facts_are_counts_and_hold_nothing_of_the_data(kind: str, request: pytes
     assert not memory(facts) & memory(world.whole.label, columns)
 
 
-def test_extra_columns_of_a_dataset_are_removed(federation: Make) -> None:
-    world = federation((5, 8, 6))
-    world.whole.graph.ndata["truth"] = world.whole.label.clone()
-    assert not hide_labels(world).whole.graph.ndata
-    assert torch.equal(world.whole.graph.ndata["truth"], world.whole.label)
-
-
-@pytest.mark.parametrize("kind", ["federation", "graph_sets"])
+@pytest.mark.parametrize("kind", ["federation", "graph_sets", "labelled_sets"])
 def test_no_object_of_the_blind_federation_leads_to_the_truth(kind: str, request: pytest.FixtureRequest) -> None:
     world: Federation = request.getfixturevalue(kind)((5, 8, 6))
     columns = [client.graph.ndata["label"] for client in world.clients] if world.task == "node" else []
