@@ -145,7 +145,7 @@ def test_a_selection_of_sets_of_graphs_has_a_separate_stack(graph_sets: Make) ->
     assert torch.equal(expected.x, actual.x)
     for kind in (normalised, diffusion):
         assert (expected.view(kind).scipy() != actual.view(kind).scipy()).nnz == 0
-    third = selection.stack.part([g for m in selection.members[1:] for g in m.graphs], selection.held[1])
+    third = selection.select([1]).stack  # type: ignore[attr-defined]
     assert (third.operator(diffusion) != clients.stack.batch([clients.held[0]]).view(diffusion).scipy()).nnz == 0
 
 
