@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import errno
 import gzip
-import multiprocessing
 import os
 import shutil
 import subprocess
@@ -167,25 +166,6 @@ def test_a_claim_has_one_holder_and_ends_with_its_process(store):
     assert mine is not None
     store.unclaim(mine)
     assert store.claim("s", "k") is not None
-
-
-def _append_many(root, start):
-    store = Store(root)
-    for number in range(start, start + 25):
-        store.append(make_row(f"k{number}", score=number / 100))
-
-
-def test_two_processes_append_to_one_file(store):
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=_append_many, args=(store.root, start)) for start in (0, 25)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-        assert process.exitcode == 0
-    rows = store.rows("s")
-    assert sorted(row.key for row in rows) == sorted(f"k{number}" for number in range(50))
-    assert all(row.score == int(row.key[1:]) / 100 for row in rows)
 
 
 def test_history_is_stored_next_to_the_rows(store):

@@ -41,6 +41,7 @@ class Case(NamedTuple):
 
 MUTUAL = {"alpha": 0.6, "beta": 0.6, "uniform": False}
 SGD = {"optimiser": "sgd", "lr": 0.2, "weighting": "uniform", "local_epochs": 2, **GCN}
+ONE_STEP = {**SGD, "local_epochs": 1}
 OFF: dict[str, dict[str, Any]] = {
     "feddc": {"alpha": 0.0, "correction": "none", "lr": 0.2, "clip": None},
     "fggp": {"view_weight": 0, "align_weight": 0, "inference": "classifier"},
@@ -53,6 +54,8 @@ CASES = [
     Case("feddc", OFF["feddc"], {"local_epochs": 2, **GCN}, "fedavg", {}, SGD, "server", False),
     Case("fedavg", {}, GCN, "local", {}, GCN, "clients", False, (20,)),
     Case("fedprox", {"mu": 0}, GCN, "fedavg", {}, GCN, "server", False),
+    Case("fedprox", {"mu": 5}, ONE_STEP, "fedavg", {}, ONE_STEP, "server", False),
+    Case("scaffold", {"lr": 0.2}, ONE_STEP, "fedavg", {}, ONE_STEP, "server", False),
     Case("fedopt", {"server_optimiser": "sgd", "server_lr": 1}, GCN, "fedavg", {}, GCN, "server", False),
     Case("fedexp", {"epsilon": 1e9, "average_last": False}, GCN, "fedavg", {}, GCN, "server", False),
     Case("fedluar", {"recycled": 0}, {}, "fedavg", {}, {}),

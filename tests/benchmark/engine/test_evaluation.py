@@ -92,19 +92,24 @@ def test_the_area_under_the_roc_curve_is_the_share_of_pairs_in_order() -> None:
     assert areas[2].isnan()
 
 
-def test_a_dataset_scored_by_roc_auc(federation: Make) -> None:
-    """Validation and score are its mean over the clients with both classes; all other results are unchanged."""
-    plain = federation(classes=2)
+def scored_by_area(plain: Federation) -> Outcome:
+    """Validation and score are the area; all other results are unchanged."""
     scored = replace(plain, whole=replace(plain.whole, scored_by="roc_auc"))
     by_accuracy, by_area = run(plain, rounds=3, select="last"), run(scored, rounds=3, select="last")
-    assert by_area.score_metric == "ROC AUC, global model, local test, mean over clients"
     assert by_area.score == by_area.roc_auc == by_accuracy.roc_auc != by_accuracy.score
     assert by_area.val != by_accuracy.val and by_area.macro_f1 == by_accuracy.macro_f1
-    known = [value for value in by_area.per_client["score"] if value == value]
-    assert by_area.score == pytest.approx(sum(known) / len(known))
+    return by_area
+
+
+def test_a_dataset_scored_by_roc_auc(federation: Make) -> None:
+    """The score is its mean over the clients with both classes."""
+    plain = federation(classes=2)
+    outcome = scored_by_area(plain)
+    assert outcome.score_metric == "ROC AUC, global model, local test, mean over clients"
     sizes = [int((c.graph.ndata["test_mask"]).sum()) for c in plain.clients]
-    pairs = [(n, v) for n, v in zip(sizes, by_area.per_client["score"], strict=True) if v == v]
-    assert by_area.score_weighted == pytest.approx(sum(n * v for n, v in pairs) / sum(n for n, _ in pairs))
+    pairs = [(n, v) for n, v in zip(sizes, outcome.per_client["score"], strict=True) if v == v]
+    assert outcome.score == pytest.approx(sum(v for _, v in pairs) / len(pairs))
+    assert outcome.score_weighted == pytest.approx(sum(n * v for n, v in pairs) / sum(n for n, _ in pairs))
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["one set", "one set per client"])
@@ -115,11 +120,8 @@ def test_a_set_of_graphs_scored_by_roc_auc(apart: bool) -> None:
         owner = torch.arange(140) // 35
         whole = replace(whole, owner=owner, spaces=((6, 2),) * 4)  # type: ignore[type-var]
         plain = build_federation(whole, PARTITIONS.build("own"), split, 4, 0)
-    scored = replace(plain, whole=replace(plain.whole, scored_by="roc_auc"))
-    by_accuracy, by_area = run(plain, rounds=3, select="last"), run(scored, rounds=3, select="last")
-    assert by_area.score_metric == "ROC AUC of graphs, global model, local test, mean over clients"
-    assert by_area.score == by_area.roc_auc == by_accuracy.roc_auc != by_accuracy.score
-    assert by_area.val != by_accuracy.val and by_area.macro_f1 == by_accuracy.macro_f1
+    metric = scored_by_area(plain).score_metric
+    assert metric == "ROC AUC of graphs, global model, local test, mean over clients"
 
 
 def test_many_classes_have_no_roc_auc(federation: Make) -> None:

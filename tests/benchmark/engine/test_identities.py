@@ -84,48 +84,6 @@ def test_fedavg_equals_a_plain_loop_over_clients(optimiser: dict[str, Any], fede
     same(final(world, "fedavg", dropout=0, **optimiser), slow_fedavg(world, TrainConfig(rounds=3, **optimiser)))
 
 
-def test_fedavg_with_one_uniform_step_descends_the_sum_of_client_losses(federation: Make) -> None:
-    world = federation()
-    backbone = BACKBONES.build("gcn", {"hidden": 8, "dropout": 0})
-    theta = {n: v.requires_grad_(True) for n, v in initial(backbone, 5, 12, 3).items()}
-    for _ in range(3):
-        total = torch.zeros(())
-        for client in world.clients:
-            assert isinstance(client, NodeClient)
-            graph, mask = dgl.add_self_loop(client.graph), client.graph.ndata["train_mask"]
-            conv = dgl.nn.GraphConv(12, 8, norm="both", weight=False, bias=False)
-            h = torch.relu(conv(graph, client.feat.to_dense(), weight=theta["0.weight"]) + theta["0.bias"])
-            conv = dgl.nn.GraphConv(8, 3, norm="both", weight=False, bias=False)
-            logits = conv(graph, h, weight=theta["1.weight"]) + theta["1.bias"]
-            total = total + F.cross_entropy(logits[mask], client.graph.ndata["label"][mask]) / len(world.clients)
-        grads = torch.autograd.grad(total, list(theta.values()))
-        theta = {n: (v - 0.3 * g).detach().requires_grad_(True) for (n, v), g in zip(theta.items(), grads, strict=True)}
-    config = {**SGD, "weight_decay": 0.0, "local_epochs": 1, "weighting": "uniform"}
-    same(final(world, "fedavg", dropout=0, **config), theta)
-
-
-def test_fedprox_with_one_epoch_is_fedavg_but_not_with_more(federation: Make) -> None:
-    same(final(federation(), "fedprox", {"mu": 5}, local_epochs=1), final(federation(), "fedavg", local_epochs=1))
-    far, near = final(federation(), "fedavg", **SGD), final(federation(), "fedprox", {"mu": 2}, **SGD)
-    start = initial(BACKBONES.build("gcn", {"hidden": 8}), 5, 12, 3)
-
-    def moved(model: Params) -> float:
-        return sum(float((model[n] - start[n]).square().sum()) for n in model)
-
-    assert moved(near) < moved(far)
-
-
-def test_scaffold_with_one_step_is_fedavg(federation: Make) -> None:
-    config = {**SGD, "local_epochs": 1, "weighting": "uniform"}
-    same(final(federation(), "scaffold", {"lr": 0.3}, **config), final(federation(), "fedavg", **config))
-
-
-def test_scaffold_with_more_steps_is_not_fedavg(federation: Make) -> None:
-    config = {**SGD, "local_epochs": 4, "weighting": "uniform"}
-    a, b = final(federation(), "scaffold", {"lr": 0.3}, **config), final(federation(), "fedavg", **config)
-    assert not torch.allclose(a["1.weight"], b["1.weight"], rtol=1e-4)
-
-
 def test_presets_are_their_method_on_their_architecture(federation: Make) -> None:
     world, config = federation(), TrainConfig(rounds=3)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import dgl
-import dgl.function as fn
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -104,28 +103,6 @@ def test_cross_entropy_of_each_client() -> None:
     torch.testing.assert_close(actual, expected)
     (gradient,) = torch.autograd.grad((actual * pull).sum(), logits)
     torch.testing.assert_close(gradient, torch.autograd.grad((expected * pull).sum(), logits)[0])
-
-
-@pytest.mark.parametrize("name", ["gcn", "mean", "sum"])
-def test_propagation_equals_dgl_update_all(name: str, federation: Make) -> None:
-    batch = collate([c for c in federation().clients if isinstance(c, NodeClient)])
-    h = torch.randn(sum(batch.sizes), 4, requires_grad=True)
-    actual = getattr(batch, name) @ h
-    graph = (batch.looped if name == "gcn" else batch.graph).local_var()
-    source, target = graph.edges(order="eid")
-    degree = graph.in_degrees().clamp(min=1).float()
-    weights = {
-        "gcn": 1 / (degree[source] * degree[target]).sqrt(),
-        "mean": 1 / degree[target],
-        "sum": torch.ones(graph.num_edges()),
-    }
-    graph.ndata["h"], graph.edata["w"] = h, weights[name]
-    graph.update_all(fn.u_mul_e("h", "w", "m"), fn.sum("m", "out"))
-    torch.testing.assert_close(actual, graph.ndata["out"])
-    pull = torch.randn_like(actual)
-    (grad,) = torch.autograd.grad((actual * pull).sum(), h)
-    (expected_grad,) = torch.autograd.grad((graph.ndata["out"] * pull).sum(), h)
-    torch.testing.assert_close(grad, expected_grad)
 
 
 @pytest.mark.parametrize("sparse", [True, False])

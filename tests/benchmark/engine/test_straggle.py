@@ -12,11 +12,8 @@ import torch
 from fglbench.benchmark.contract.recording import record
 from fglbench.benchmark.contract.trial import Trial, trials
 from fglbench.benchmark.engine import METHODS, ClientBatch, Diverged, Params, Server, Skip, TrainConfig, Tree, stream
-from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.train import set_up, train
 from fglbench.methods.fedavg import FedAvg
-
-from .recorded import same
 
 NODES, OVERLAP, SETS, GRAPHS = 0, 2, 3, 4  # places of trials with one architecture
 EPOCHS, ROUNDS, SHARE = 3, 4, 0.6
@@ -34,46 +31,6 @@ def epochs_per_round(clients: int, share: float = SHARE, seed: int = 0) -> list[
         late, fewer = draw.random(clients) < share, draw.integers(1, EPOCHS + 1, clients)
         drawn.append([int(n) if slow else EPOCHS for slow, n in zip(late, fewer, strict=True)])
     return drawn
-
-
-@pytest.mark.parametrize("name", ["fedavg", "scaffold", "feddc", "fedproto", "fml"])
-def test_without_stragglers_the_method_is_bitwise_identical(name: str) -> None:
-    plain = record(METHODS.build(name), trial())
-    assert same(plain, record(METHODS.build(name), trial(straggle=0.0)))
-    assert same(plain, record(METHODS.build(name), trial(straggle=1e-12)))
-    assert not same(plain, record(METHODS.build(name), trial(straggle=0.9)))
-
-
-def test_fedavg_equals_a_loop_by_hand() -> None:
-    """An MLP without dropout, plain SGD, each client separately in plain torch; weights by number of nodes."""
-    mlp = (BACKBONES.build("mlp", {"hidden": 8, "dropout": 0.0}),)
-    setting = replace(trial(straggle=SHARE, optimiser="sgd", lr=0.3, weight_decay=0.01), backbones=mlp)
-    method = METHODS.build("fedavg")
-    simulation, _ = set_up(setting.federation, method, mlp, setting.config, 0)
-    model = {name: value.clone() for name, value in simulation.server.initial_model().items()}
-    clients: list[Any] = list(setting.federation.clients)
-    trains = [client.graph.ndata["train_mask"].bool() for client in clients]
-    sizes = torch.tensor([len(mask) if mask.any() else 0 for mask in trains], dtype=torch.float32)
-    for pace in epochs_per_round(len(clients)):
-        models = [_trained(model, client, mask, n) for client, mask, n in zip(clients, trains, pace, strict=True)]
-        model = {name: sum(w * m[name] for w, m in zip(sizes / sizes.sum(), models, strict=True)) for name in model}
-    (phase,) = method.phases(simulation.config)
-    for number in range(ROUNDS):
-        simulation.round(phase, number + 1)
-    for name, value in simulation.server.state["model"].items():
-        torch.testing.assert_close(value, model[name], rtol=1e-4, atol=1e-6)
-
-
-def _trained(model: dict[str, torch.Tensor], client: Any, mask: torch.Tensor, epochs: int) -> dict[str, torch.Tensor]:
-    params = {name: value.clone().requires_grad_() for name, value in model.items()}
-    optimiser = torch.optim.SGD(params.values(), lr=0.3, weight_decay=0.01)
-    for _ in range(epochs if mask.any() else 0):
-        hidden = torch.relu(client.feat @ params["0.weight"] + params["0.bias"])
-        logits = (hidden @ params["1.weight"] + params["1.bias"])[mask]
-        optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(logits, client.graph.ndata["label"][mask]).backward()
-        optimiser.step()
-    return {name: value.detach() for name, value in params.items()}
 
 
 def prepared(place: int, name: str, **training: Any) -> ClientBatch:
@@ -178,14 +135,6 @@ def working_clients_per_round(seed: int = 0) -> list[list[int]]:
         [k for k, draw_of_client in enumerate(draw.random(CLIENTS)) if draw_of_client >= FAILURE]
         for _ in range(ROUNDS_FAILURE)
     ]
-
-
-@pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedproto", "fedgta", "fml"])
-def test_without_failures_the_method_is_bitwise_identical(name: str) -> None:
-    plain = record(METHODS.build(name), trials()[0])
-    for training in ({"failure": 0.0}, {"failure": 1e-12}, {"participation": 1.0}):
-        config = trials()[0].config.model_copy(update=training)
-        assert same(plain, record(METHODS.build(name), replace(trials()[0], config=config))), training
 
 
 def test_failed_clients_send_and_receive_nothing_and_keep_their_models() -> None:
