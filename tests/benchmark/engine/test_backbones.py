@@ -104,14 +104,14 @@ def test_agrees_with_dgl(name: str, extra: dict[str, Any], sparse: bool, layers:
     clients = federation(sparse=sparse).clients
     backbone = BACKBONES.build(name, {"hidden": H, "layers": layers, "dropout": 0, **extra})
     params = {n: value.requires_grad_() for n, value in stacked(backbone, len(clients)).items()}
-    batch = collate(clients)  # type: ignore[arg-type]
+    batch = collate(clients)
     logits = backbone.forward(params, batch).logits
     pull = torch.randn_like(logits)
     grads = dict(zip(params, torch.autograd.grad((logits * pull).sum(), list(params.values())), strict=True))
     split = zip(clients, batch.per_client(logits), batch.per_client(pull), strict=True)
     for k, (client, rows, pulled) in enumerate(split):
         model = {n: value[k].detach().requires_grad_() for n, value in params.items()}
-        expected = by_dgl(name, model, layers, client.graph, client.feat.to_dense())  # type: ignore[union-attr]
+        expected = by_dgl(name, model, layers, client.graph, client.feat.to_dense())
         torch.testing.assert_close(rows, expected)
         for n, grad in zip(model, torch.autograd.grad((expected * pulled).sum(), list(model.values())), strict=True):
             torch.testing.assert_close(grads[n][k], grad, rtol=1e-4, atol=1e-4)
@@ -122,7 +122,7 @@ def test_linear_head_is_a_linear_map_of_the_embedding(name: str, federation: Mak
     clients = federation().clients
     backbone = BACKBONES.build(name, {"hidden": H, "linear_head": True})
     params = stacked(backbone, len(clients))
-    batch = collate(clients)  # type: ignore[arg-type]
+    batch = collate(clients)
     out = backbone.forward(params, batch)
     assert out.embedding.shape == (sum(batch.sizes), H)
     for k, (rows, logits) in enumerate(
@@ -137,7 +137,7 @@ def test_shared_parameters_equal_copies(name: str, federation: Make) -> None:
     clients = federation().clients
     backbone = BACKBONES.build(name, {"hidden": H})
     single = backbone.init(stream(0, "test"), D, C)
-    batch = collate(clients)  # type: ignore[arg-type]
+    batch = collate(clients)
     shared = backbone.forward({n: v.expand(3, *v.shape) for n, v in single.items()}, batch).logits
     copies = backbone.forward({n: v.expand(3, *v.shape).clone() for n, v in single.items()}, batch).logits
     torch.testing.assert_close(shared, copies)
@@ -146,11 +146,11 @@ def test_shared_parameters_equal_copies(name: str, federation: Make) -> None:
 def test_batch_norm_leaves_a_single_node_its_shift(federation: Make) -> None:
     """One row is its own mean; other clients do not matter to it."""
     whole, other, *_ = federation(sparse=False).clients
-    first = dgl.node_subgraph(whole.graph, [0], store_ids=False)  # type: ignore[union-attr]
-    alone = NodeClient(first, whole.feat[:1])  # type: ignore[union-attr]
+    first = dgl.node_subgraph(whole.graph, [0], store_ids=False)
+    alone = NodeClient(first, whole.feat[:1])
     backbone = BACKBONES.build("gin", {"hidden": H, "layers": 1, "dropout": 0, "batch_norm": True})
     params = stacked(backbone, 2)
-    logits = backbone.forward(params, collate([alone, other])).logits[0]  # type: ignore[list-item]
+    logits = backbone.forward(params, collate([alone, other])).logits[0]
     shift, weight, bias = (params[f"0.{name}"][0] for name in ("inner.shift", "outer.weight", "outer.bias"))
     torch.testing.assert_close(logits, shift.relu() @ weight + bias)
 

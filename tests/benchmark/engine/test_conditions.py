@@ -85,7 +85,6 @@ def test_wrong_training_labels_of_two_classes_swap_the_predictions() -> None:
     config = TrainConfig(rounds=15, select_by="last")
     plain = train(federation, FedAvg(), backbones, config, 0)
     wrong = train(federation, FedAvg(), backbones, config.model_copy(update={"label_noise": 1.0}), 0)
-    assert plain.score is not None and wrong.score is not None
     assert plain.score > 0.95
     assert wrong.score < 0.05
     assert wrong.per_client["val"] == pytest.approx([1 - value for value in plain.per_client["val"]], abs=0.1)

@@ -19,7 +19,7 @@ from fglbench.benchmark.engine import Skip, TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.evaluate import Models, Scored
 from fglbench.benchmark.engine.graphs import clustering
-from fglbench.benchmark.engine.graphs.clustering import ClusteringEvaluator, GraphMethod, k_means, matched
+from fglbench.benchmark.engine.graphs.clustering import ClusteringEvaluator, k_means, matched
 from fglbench.benchmark.engine.outcome import BestRound, Outcome, Round
 from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.benchmark.engine.target import Target, macro_f1
@@ -118,7 +118,7 @@ def test_a_set_of_graphs_scored_by_roc_auc(apart: bool) -> None:
     if apart:  # as the assays of Tox21: two classes per client
         whole, split = plain.whole, SPLITS.build("ratio", {"train": 0.5, "val": 0.2, "test": 0.3})
         owner = torch.arange(140) // 35
-        whole = replace(whole, owner=owner, spaces=((6, 2),) * 4)  # type: ignore[type-var]
+        whole = replace(whole, owner=owner, spaces=((6, 2),) * 4)
         plain = build_federation(whole, PARTITIONS.build("own"), split, 4, 0)
     metric = scored_by_area(plain).score_metric
     assert metric == "ROC AUC of graphs, global model, local test, mean over clients"
@@ -283,7 +283,6 @@ def test_embeddings_do_not_depend_on_chunks_and_are_scaled_on_request(
     graph_sets: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, method = graph_sets(), METHODS.build("infograph-fedavg")
-    assert isinstance(method, GraphMethod)
     backbones = method.architecture([BACKBONES.build("gin", {"hidden": 4, "layers": 2})])
     running = Simulation(method, method.arrange(world), backbones, TrainConfig(rounds=1), 5)
     running.round(method.phases(running.config)[0], 1)

@@ -72,8 +72,8 @@ def test_reversed_labels_change_training_labels_of_hostile_clients_only(place: i
     federation = trials()[place].federation
     changed = reversed_labels(federation, {1})
     for k, (before, after) in enumerate(zip(federation.clients, changed.clients, strict=True)):
-        old, new = ((c.graph.ndata["label"] if place == 0 else c.label) for c in (before, after))  # type: ignore[union-attr]
-        masks = before.graph.ndata["train_mask"] if place == 0 else before.masks["train"]  # type: ignore[union-attr]
+        old, new = ((c.graph.ndata["label"] if place == 0 else c.label) for c in (before, after))
+        masks = before.graph.ndata["train_mask"] if place == 0 else before.masks["train"]
         for i, trains in enumerate(masks.bool().tolist()):
             expected = federation.num_classes - 1 - int(old[i]) if k == 1 and trains else int(old[i])
             assert int(new[i]) == expected

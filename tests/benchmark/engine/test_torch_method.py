@@ -188,7 +188,7 @@ def test_models_equal_the_stacked_method(name: str, place: int) -> None:
     modules, stacked = uploads(method, federation), uploads(METHODS.build(name, params), federation)
     assert len(modules) == len(stacked) == 2
     # without a training node a client has no weight; the stacked method decays its parameters, the loop does not
-    trains = [k for k, client in enumerate(federation.clients) if client.graph.ndata["train_mask"].any()]  # type: ignore[union-attr]
+    trains = [k for k, client in enumerate(federation.clients) if client.graph.ndata["train_mask"].any()]
     assert len(trains) >= 3
     for mine, theirs in zip(modules, stacked, strict=True):
         for ours, key in (("first", "0"), ("second", "1")):
@@ -264,65 +264,44 @@ def test_conditions_of_a_run_reach_the_loop(federation: Federation) -> None:
         assert plain != changed
 
 
-class Wordy(Paper):
-    """Uploads a word."""
+class Wrong(Paper):
+    """A hook with a mistake."""
 
-    name = "wordy"
-
-    def train(self, model: Any, client: Client) -> dict[str, Any] | None:
-        return {"model": model, "note": "a word"}
-
-
-class Modelless(Paper):
-    """Uploads no model and does not define the message of the server."""
-
-    name = "modelless"
-
-    def train(self, model: Any, client: Client) -> dict[str, Any] | None:
-        return {"count": torch.ones(1)}
-
-
-class Uneven(Paper):
-    """The clients upload different things."""
-
-    name = "uneven"
-
-    def train(self, model: Any, client: Client) -> dict[str, Any] | None:
-        return {"model": model, **({"more": torch.ones(1)} if client.id else {})}
-
-
-class Returnless(Paper):
-    """A hook without its `return`."""
-
-    name = "returnless"
-    hook: str = "aggregate"
+    name = "wrong"
+    hook: str = ""
 
     def build(self, features: int, classes: int) -> Any:
         return None if self.hook == "build" else super().build(features, classes)
 
     def train(self, model: Any, client: Client) -> Any:
-        return model if self.hook == "train" else super().train(model, client)
+        wrong = {
+            "a module": model,
+            "a word": {"model": model, "note": "a word"},
+            "no model": {"count": torch.ones(1)},
+            "uneven": {"model": model, **({"more": torch.ones(1)} if client.id else {})},
+        }
+        return wrong[self.hook] if self.hook in wrong else super().train(model, client)
 
     def aggregate(self, server: Any, uploads: Any) -> Any:
-        return None if self.hook == "aggregate" else uploads["model"]
+        wrong = {"nothing": None, "no name": uploads.get("model")}
+        return wrong[self.hook] if self.hook in wrong else super().aggregate(server, uploads)
 
 
 @pytest.mark.parametrize(
-    ("method", "message"),
+    ("hook", "message"),
     [
-        (Returnless(), "returnless: the download is NoneType: `aggregate` returns a dict"),
-        (Returnless(hook="none"), "sends no 'model', which a global method is scored by: return {'model': ...}"),
-        (Returnless(hook="build"), "returnless: `build` returns NoneType: return a module"),
-        (Returnless(hook="train"), "`train` returns Net: return a dict, or None to upload the model"),
-        (Wordy(), "'note' of type str: return tensors"),
-        (Modelless(), "uploads no 'model': define `aggregate`"),
-        (Uneven(), "clients upload different things"),
+        ("nothing", "wrong: the download is NoneType: `aggregate` returns a dict"),
+        ("no name", "sends no 'model', which a global method is scored by: return {'model': ...}"),
+        ("build", "wrong: `build` returns NoneType: return a module"),
+        ("a module", "`train` returns Net: return a dict, or None to upload the model"),
+        ("a word", "'note' of type str: return tensors"),
+        ("no model", "uploads no 'model': define `aggregate`"),
+        ("uneven", "clients upload different things"),
     ],
-    ids=lambda value: getattr(value, "name", ""),
 )
-def test_a_mistake_is_one_line(method: TorchMethod, message: str, federation: Federation) -> None:
+def test_a_mistake_is_one_line(hook: str, message: str, federation: Federation) -> None:
     with pytest.raises(UserError, match=message):
-        run(method, federation)
+        run(Wrong(hook=hook), federation)
 
 
 def test_an_error_of_a_library_is_placed_in_the_code_that_called_it() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fglbench.benchmark.engine import ClientBatch, GraphClientBatch, Network, Streams, TrainConfig, normalised
+from fglbench.benchmark.engine import GraphClientBatch, Network, Streams, TrainConfig, normalised
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.optim import StepCounter, counting
 from fglbench.benchmark.engine.payload import Each, deliver
@@ -99,7 +99,7 @@ def test_reach_finds_tensors_in_closures_methods_and_views() -> None:
         return secret
 
     holder = Holder()
-    holder.slot = [{"a": (secret[1:],)}]  # type: ignore[attr-defined]
+    holder.slot = [{"a": (secret[1:],)}]
     for root in (closure, inner, holder, holder.say, secret[:1], {secret: 1}, lambda: holder):
         assert memory(root) & memory(secret)
     assert not memory(torch.arange(4.0), Holder.say, "text") & memory(secret)
@@ -138,14 +138,13 @@ def test_a_selection_of_sets_of_graphs_has_a_separate_stack(graph_sets: Make) ->
     for kind in (normalised, diffusion):
         clients.stack.operator(kind)
     selection = clients.select([2, 0])
-    assert isinstance(selection, GraphClientBatch)
     assert not memory(selection) & memory(clients.stack, world.clients[1])
     expected = clients.stack.batch([clients.held[2], clients.held[0]])
     actual = selection.stack.batch(selection.held)
     assert torch.equal(expected.x, actual.x)
     for kind in (normalised, diffusion):
         assert (expected.view(kind).scipy() != actual.view(kind).scipy()).nnz == 0
-    third = selection.select([1]).stack  # type: ignore[attr-defined]
+    third = selection.select([1]).stack
     assert (third.operator(diffusion) != clients.stack.batch([clients.held[0]]).view(diffusion).scipy()).nnz == 0
 
 
@@ -224,11 +223,10 @@ def test_a_counter_counts_steps_inside_its_context(federation: Make) -> None:
     method = simulation.method
     with counting() as outer:
         (clients,) = simulation.client_batches
-        assert isinstance(clients, ClientBatch)
-        clients.fit(method.local_loss, 2)  # type: ignore[attr-defined]
+        clients.fit(method.local_loss, 2)
         with counting() as inner:
-            clients.fit(method.local_loss, 3)  # type: ignore[attr-defined]
-    clients.fit(method.local_loss, 5)  # type: ignore[attr-defined]
+            clients.fit(method.local_loss, 3)
+    clients.fit(method.local_loss, 5)
     assert (outer.total, inner.total) == (2, 3)
 
 
