@@ -14,7 +14,6 @@ from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.optim import StackedOptimiser
 from fglbench.benchmark.engine.rng import Streams, stream
 from fglbench.benchmark.engine.simulation import Simulation
-from fglbench.benchmark.engine.train import train
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 
@@ -60,32 +59,6 @@ def test_numbers_do_not_depend_on_the_client_batch_size(backbone: str, config: s
         torch.testing.assert_close(
             trained_params(world, "fedavg", [backbone], size, **CONFIGS[config]), whole, rtol=1e-5, atol=1e-6
         )
-
-
-@pytest.mark.parametrize("config", ["adam kept", "partial"])
-def test_mixed_architectures_do_not_depend_on_the_client_batch_size(config: str, federation: Make) -> None:
-    world = federation((13, 7, 10, 9, 8, 11, 6))
-    kinds = ["gcn", "gat", "sage"]
-    whole = trained_params(world, "local", kinds, 7, **CONFIGS[config])
-    for size in (1, 2, 4):
-        torch.testing.assert_close(
-            trained_params(world, "local", kinds, size, **CONFIGS[config]), whole, rtol=1e-5, atol=1e-6
-        )
-
-
-def test_whole_runs_do_not_depend_on_the_client_batch_size(federation: Make) -> None:
-    world = federation((13, 7, 10, 9))
-    config = TrainConfig(rounds=4, participation=0.6)
-    runs = [
-        train(
-            world, METHODS.build("fedavg"), [BACKBONES.build("gcn", {"hidden": 8})], config, 1, clients_per_batch=size
-        )
-        for size in (1, 3, None)
-    ]
-    for run in runs[1:]:
-        assert run.matrix == runs[0].matrix and run.history["score"] == runs[0].history["score"]
-        np.testing.assert_array_equal(run.per_client["score"], runs[0].per_client["score"])  # nan: no such nodes
-        assert (run.upload_bytes, run.download_bytes) == (runs[0].upload_bytes, runs[0].download_bytes)
 
 
 def test_dropout_draws_depend_on_the_client_only() -> None:

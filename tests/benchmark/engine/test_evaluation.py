@@ -26,7 +26,7 @@ from fglbench.benchmark.engine.target import Target, macro_f1
 from fglbench.benchmark.engine.train import train
 from fglbench.benchmark.engine.views import union_client
 from fglbench.datasets import PARTITIONS, SPLITS, build_federation
-from fglbench.datasets.federation import Federation, GraphClient, GraphSetData, NodeClient
+from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
 
 Make = Callable[..., Federation]
@@ -202,18 +202,10 @@ def test_the_union_graph_has_the_nodes_and_edges_of_clients(federation: Make) ->
     ]
 
 
-def test_skips_have_a_reason(federation: Make) -> None:
-    world = federation()
-    pair = dgl.graph(([0], [1]))
-    pair.ndata["feat"] = torch.ones(2, 1)
-    graphs = GraphSetData("g", [pair], torch.tensor([0]), 1, "", "generated")
-    sets = Federation(graphs, [GraphClient(graphs.graphs, graphs.label, torch.tensor([0]))], {}, "", 0)
-    with pytest.raises(Skip, match="fedavg is defined for node classification"):
-        run(sets)
+def test_several_architectures_are_skipped_with_the_reason(federation: Make) -> None:
+    backbones = [BACKBONES.build("gcn"), BACKBONES.build("gat")]
     with pytest.raises(Skip, match="cannot mix architectures"):
-        train(
-            world, METHODS.build("fedavg"), [BACKBONES.build("gcn"), BACKBONES.build("gat")], TrainConfig(rounds=1), 0
-        )
+        train(federation(), METHODS.build("fedavg"), backbones, TrainConfig(rounds=1), 0)
 
 
 EMPTY = Target({}, {}, {}, 0)

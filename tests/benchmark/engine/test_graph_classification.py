@@ -278,12 +278,6 @@ def test_the_budget_has_the_steps_of_the_client_with_most_training_graphs(labell
     assert outcome.budget_steps == outcome.model_steps == outcome.optimiser_steps == 2 * 3 * 2
 
 
-def test_methods_for_other_tasks_are_skipped(labelled_sets: Make, graph_sets: Make) -> None:
-    for name, world in (("fed-pub", labelled_sets()), ("fclg", labelled_sets()), ("fedavg", graph_sets())):
-        with pytest.raises(Skip, match=f"{name} is defined for .*, not for"):
-            train(world, METHODS.build(name), [BACKBONES.build("gin", SMALL)], TrainConfig(rounds=1), 0)
-
-
 def test_a_subclass_inherits_its_tasks_and_may_narrow_them(labelled_sets: Make) -> None:
     class Child(METHODS.cls("fedavg")):
         """As FedAvg."""

@@ -208,16 +208,6 @@ def test_steps_of_a_run(federation: Make, name: str, params: dict[str, int], mod
     assert (out.budget_steps, out.model_steps, out.optimiser_steps) == (6, model, every)
 
 
-def test_partial_participation_and_minibatches(federation: Make, graph_sets: Make) -> None:
-    config = TrainConfig(rounds=4, local_epochs=2, participation=0.3)
-    out = train(federation((13, 9, 10)), METHODS.build("fedavg"), GCN, config, 0)
-    assert out.budget_steps == 8 and 0 < out.model_steps <= 8
-    sets = TrainConfig(rounds=2, local_epochs=3, batch_size=3, lr=1e-3)
-    gin = [BACKBONES.build("gin", {"hidden": 4})]
-    out = train(graph_sets((7, 5, 3)), METHODS.build("infograph-fedavg"), gin, sets, 0)
-    assert out.budget_steps == out.model_steps == out.optimiser_steps == 2 * 3 * 2  # 7 graphs: 3, and 3 + 1 as one
-
-
 def test_a_counter_counts_steps_inside_its_context(federation: Make) -> None:
     simulation, _ = set_up(federation((13, 9)), METHODS.build("fedavg"), GCN, TrainConfig(rounds=1), 0)
     method = simulation.method
