@@ -35,7 +35,7 @@ def test_every_stored_row_is_parsed_and_written_identically() -> None:
     for path in sorted(RESULTS.glob("*/*.csv")):
         for at, line, fields in row_file.split(path):
             assert fields is not None and fields == row_file.fields_of(line)
-            assert row_file.line(row_file.parse(path, at, fields)) == line, f"{path}:{at}"
+            assert row_file.line(row_file.parse(Row, path, at, fields)) == line, f"{path}:{at}"
             number += 1
     assert number > 2900
 
@@ -46,12 +46,12 @@ def test_a_damaged_line_costs_no_other_line(store: Store, torn: bytes) -> None:
     good = row_file.line(row("c")), row_file.line(row("d"))
     path.write_bytes(row_file.header() + good[0] + torn + b"\n" + good[1])
     with pytest.warns(UserWarning, match="damaged"):
-        assert [stored.key for stored in row_file.read(path)] == ["c", "d"]
+        assert [stored.key for stored in row_file.read(Row, path)] == ["c", "d"]
 
 
 def test_status_reads_the_same_values_as_a_full_row() -> None:
     path = RESULTS / "graph" / "fedavg.csv"
-    whole, brief = row_file.read(path), row_file.read_as(Standing, path)
+    whole, brief = row_file.read(Row, path), row_file.read(Standing, path)
     assert [stored.model_dump() for stored in brief] == [
         stored.model_dump(include=set(Standing.model_fields)) for stored in whole
     ]
