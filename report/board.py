@@ -258,6 +258,10 @@ class Board:
             return "ranked"
         return "complete" if entrant in self.complete else "incomplete"
 
+    def entry(self, name: str) -> tuple[str, str, str]:
+        """Name, method and status of an entry, for `Table.of`."""
+        return name, self.method_of[name], self.status(name)
+
     @property
     def incomplete(self) -> list[str]:
         return [name for name in self.entrants if self.tasks and name not in self.complete]
@@ -285,6 +289,12 @@ class Board:
     def averaged(self, grid: pd.DataFrame) -> pd.DataFrame:
         """Average the tasks of each dataset: tasks x columns to datasets x columns."""
         return grid.groupby([self.dataset_of[str(task)] for task in grid.index]).mean()
+
+    def over_datasets(self, values: pd.Series) -> pd.Series:
+        """Mean of `values`, indexed `(task, entrant)`, over the datasets of the main metric, by entry; NaN if one has
+        none."""
+        grid = self.averaged(values.unstack("entrant").reindex(self.tasks))
+        return grid.loc[self.datasets_of(self.metric)].mean(skipna=False)
 
     def rows_of(self, task: str) -> pd.DataFrame:
         return self.rows[self.rows["task_label"] == task]

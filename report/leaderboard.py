@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..benchmark.store.folder import SelfReported, self_reported
+from ..benchmark.store.folder import self_reported
 from ..benchmark.suites.catalogue import is_board
 from ..registry import UserError
 from .board import FEDAVG, LOCAL
@@ -160,13 +160,11 @@ def reported_section(results: Path) -> str:
 
 def reported(results: Path) -> list[list[str]]:
     """A line of plain words for each self-reported experiment, in the order of REPORTED."""
-    return [_line(each) for each in self_reported(results)]
-
-
-def _line(each: SelfReported) -> list[str]:
-    row = each.row
-    data = f"{row.dataset}, {row.partition} x{row.clients}, {row.backbone}"
-    theirs, ours = f"{percent(each.theirs)} ({each.seeds})", f"{percent(each.ours)} ({each.our_seeds})"
-    gap = points(each.difference)
-    words = (plain(word, 200) for word in (row.suite, data, row.method, row.submitter))
-    return [*words, theirs, ours if each.our_seeds else "-", gap]
+    lines = []
+    for each in self_reported(results):
+        row = each.row
+        data = f"{row.dataset}, {row.partition} x{row.clients}, {row.backbone}"
+        ours = f"{percent(each.ours)} ({each.our_seeds})" if each.our_seeds else "-"
+        words = map(plain, (row.suite, data, row.method, row.submitter))
+        lines.append([*words, f"{percent(each.theirs)} ({each.seeds})", ours, points(each.difference)])
+    return lines

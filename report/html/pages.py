@@ -26,7 +26,7 @@ from ...benchmark.suites.catalogue import catalogue, entry, is_board
 from ..board import FEDAVG, LOCAL, Board
 from ..characteristics import groups_of
 from ..figures.style import COLOUR_OF, CROWD
-from ..groups import display, families, family, kind_of_data, published, uploads
+from ..groups import display, family, kind_of_data, published, uploads
 from ..leaderboard import ABOUT_REPORTED, REPORTED, key_findings
 from ..papers import papers
 from ..provenance import protocol
@@ -208,7 +208,7 @@ class Whole:
     def methods(self) -> list[str]:
         """Methods with rows on a board, then the registered ones without, each by name."""
         ranked = {method for each in self.boards for method in each.board.method_of.values()}
-        return sorted(ranked) + sorted(set(families()) - ranked)
+        return sorted(ranked) + sorted(catalogue()["method"].keys() - ranked)
 
     @property
     def datasets(self) -> list[str]:
@@ -264,7 +264,7 @@ def pages(whole: Whole) -> dict[str, str]:
 def _lists(whole: Whole, known: Mapping[str, str]) -> dict[str, dict[str, dict[str, str]]]:
     methods: dict[str, dict[str, str]] = {}
     for name in whole.methods:
-        methods.setdefault(families().get(name, "other"), {})[plain(display(name))] = method_page(name)
+        methods.setdefault(family(name), {})[plain(display(name))] = method_page(name)
     datasets: dict[str, dict[str, str]] = {}
     for name in whole.datasets:
         datasets.setdefault(kind_of_data(name), {})[plain(name)] = dataset_page(name)

@@ -23,7 +23,9 @@ SIZES = {"less": "less than", "agrees": "agrees with", "more": "more than"}
 
 
 def signed(value: float, digits: int) -> str:
-    """The number with its sign, with a typographic minus; zero has no sign."""
+    """The number with its sign, with a typographic minus; zero has no sign; a dash for NaN."""
+    if not finite(value):
+        return ABSENT
     text = f"{abs(value):.{digits}f}"
     return text if float(text) == 0 else f"{MINUS if value < 0 else '+'}{text}"
 
@@ -77,15 +79,13 @@ LONG = 2000  # characters of a sentence
 
 def definitions(views: Sequence[View]) -> list[str]:
     """A line for each reading: meaning and source; empty if there is one reading only."""
-    return [_definition(view) for view in views] if len(views) > 1 else []
-
-
-def _definition(view: View) -> str:
-    reading = view.reading
-    text = f"**{md(reading.id)}**: {md(reading.meaning, LONG)} Source: {md(reading.source, LONG)}"
-    if not view.affected:
-        return f"{text} *It changes no figure of this table.*"
-    return text if view.ran else f"{text} *Not run.*"
+    lines = []
+    for view in views if len(views) > 1 else ():
+        reading = view.reading
+        note = "" if view.ran else " *Not run.*" if view.affected else " *It changes no figure of this table.*"
+        meaning, source = md(reading.meaning, LONG), md(reading.source, LONG)
+        lines.append(f"**{md(reading.id)}**: {meaning} Source: {source}{note}")
+    return lines
 
 
 def figures_by_reading(base: View, others: Sequence[View]) -> str:
@@ -136,14 +136,12 @@ FEW = 3  # a note on more figures than this is not shown
 def page(suite: str, views: Sequence[View], extra: str, provenance: Sequence[str]) -> str:
     """The page of a table. views: one per reading, the base first. extra: a table, or empty."""
     base, others = views[0], [view for view in views[1:] if view.ran]
-    known = {"suite": suite, "view": base, "paper": base.paper, "spec": base.table, "least": MIN_SEEDS}
-    readings = {
-        "readings": definitions(views),
-        "by_figure": figures_by_reading(base, others),
-        "by_claim": claims_by_reading(base, others),
-    }
-    shown = {"extra": extra, "notes": _notes(base), "missing": _missing(views), "facts": provenance}
-    return document("reproduction.md", **known, **readings, **shown, columns=_columns, claims=_claims, tally=tally)
+    return document(
+        "reproduction.md", suite=suite, view=base, paper=base.paper, spec=base.table, least=MIN_SEEDS, extra=extra,
+        readings=definitions(views), by_figure=figures_by_reading(base, others),
+        by_claim=claims_by_reading(base, others), notes=_notes(base), missing=_missing(views), facts=provenance,
+        columns=_columns, claims=_claims, tally=tally,
+    )  # fmt: skip
 
 
 def _columns(view: View, block: Sequence[Place]) -> str:

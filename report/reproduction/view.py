@@ -87,22 +87,21 @@ class View:
     affected: frozenset[Printed] = frozenset()  # figures that the reading changes; the others are as under the base
 
     @classmethod
-    def base(cls, paper: Paper, table: Table, figures: Sequence[Printed], rows: SuiteRows) -> View:
+    def base(cls, paper: Paper, table: Table, rows: SuiteRows) -> View:
         """The table under the base reading."""
-        reading = paper.readings_of(table)[0]
+        figures, reading = paper.figures(table), paper.readings_of(table)[0]
         ours = {figure: compare(paper, table, reading, figure, rows) for figure in figures}
         return cls(paper, table, reading, figures, ours, judged(paper, table, ours), frozenset(figures))
 
     def under(self, reading: Reading, rows: SuiteRows) -> View:
         """The table under another reading; self is the view of the base."""
-        affected = frozenset(figure for figure in self.figures if self._changes(reading, figure))
-        changed = {figure: compare(self.paper, self.table, reading, figure, rows) for figure in affected}
-        ours = self.ours | changed
+        words = {figure: self.paper.meanings(self.table, figure) for figure in self.figures}
+        affected = frozenset(
+            figure for figure in words if any(reading.changes(self.reading, each) for each in words[figure])
+        )
+        ours = self.ours | {figure: compare(self.paper, self.table, reading, figure, rows) for figure in affected}
         claims = judged(self.paper, self.table, ours)
         return View(self.paper, self.table, reading, self.figures, ours, claims, affected)
-
-    def _changes(self, reading: Reading, figure: Printed) -> bool:
-        return any(reading.changes(self.reading, words) for words in self.paper.meanings(self.table, figure))
 
     @property
     def ran(self) -> bool:

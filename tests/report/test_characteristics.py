@@ -9,12 +9,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fglbench import methods  # noqa: F401  registers them
-from fglbench.benchmark.engine import METHODS
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.catalogue import TASK, read_properties
 from fglbench.report.characteristics import characteristics_table, label_properties, training_share
-from fglbench.report.groups import kind_of_data, models
+from fglbench.report.groups import kind_of_data
 from fglbench.report.leaderboard import key_findings
 from fglbench.report.loading import load_boards
 from fglbench.report.ranking import Ranking
@@ -24,14 +22,6 @@ from fglbench.report.text import to_markdown
 from . import samples
 
 ALIKE, UNLIKE = [[5, 5], [5, 5]], [[10, 0], [0, 10]]
-
-
-def test_models_column_follows_heterogeneous() -> None:
-    classes = {name: METHODS.cls(name) for name in METHODS.names() if METHODS.is_own(METHODS.cls(name))}
-    assert {name: models(name) for name in classes} == {
-        name: "may differ" if cls.heterogeneous else "all alike" for name, cls in classes.items()
-    }
-    assert models("a-plug-in") == "other"
 
 
 def test_kind_of_user_data_is_other() -> None:

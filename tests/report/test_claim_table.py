@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from fglbench.report import build
-from fglbench.report.papers import papers, printed, tables
+from fglbench.report.papers import papers, tables
 from fglbench.report.reproduction.match import Ours
 from fglbench.report.reproduction.page import BEGIN, END, claim_table, readings
 from fglbench.report.reproduction.view import View, judged
@@ -24,7 +24,7 @@ WORDS = 300
 def made_view(shift: float) -> View:
     """FedGL's Table 5 with sample scores of three seeds: FedGL is `shift` above Federated on average."""
     paper, table = tables()["fedgl-table5"]
-    figures, reading = list(paper.rows(table, printed())), paper.readings_of(table)[0]
+    figures, reading = paper.figures(table), paper.readings_of(table)[0]
     rng = np.random.default_rng(0)
     ours = {
         figure: Ours({seed: float(rng.normal(0.7 + shift * (figure.method == "FedGL"), 0.02)) for seed in range(3)})

@@ -75,10 +75,9 @@ def test_each_writer_escapes_for_itself() -> None:
 
 def test_references_are_italic_only_in_the_method_column() -> None:
     cells = [Cell((Span("global"), Span(" ✓1"))), Cell("50.00", 0.5)]
-    score = Column("Score", lambda _: cells[1], centred=True)
-    columns = [Column("Method", lambda _: cells[0], "method"), score]
+    columns = [Column("Method", lambda _: cells[0], "method"), Column("Score", lambda _: cells[1])]
     sheet = Table("id", "", columns, [Line(cells, "global", "global", "reference")])
-    assert to_markdown(sheet).splitlines()[1:] == ["|:------------|:-------:|", "| *global* ✓1 |  50.00  |"]
+    assert to_markdown(sheet).splitlines()[1:] == ["|:------------|--------:|", "| *global* ✓1 |   50.00 |"]
     assert [line.cells for line in sheet.only(["Score", "Method"]).lines] == [cells[::-1]]
     with pytest.raises(ValueError, match="not in list"):
         sheet.only(["Rank"])

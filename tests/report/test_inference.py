@@ -15,6 +15,7 @@ from fglbench.registry import UserError
 from fglbench.report.inference import rank
 from fglbench.report.loading import load_boards
 from fglbench.report.ranking import Ranking
+from fglbench.report.special_tables import agreement_table, alternatives_table
 from fglbench.report.tables import difference_cell, ranking_table
 from fglbench.report.text import to_markdown
 
@@ -164,14 +165,15 @@ def rows_alternative_rankings() -> list:
 
 
 def test_orders_and_their_agreement_by_hand() -> None:
-    orders = Ranking(samples.board(rows_alternative_rankings())).alternatives
+    ranking = Ranking(samples.board(rows_alternative_rankings()))
+    orders = ranking.alternatives
     assert list(orders.mean_ranks) == ["Selected round", "Macro-F1", "Own model"]  # no curves: no last round
     assert orders.mean_ranks["Macro-F1"].to_dict() == {"a": 3, "b": 2, "c": 1}
     tau = orders.agreement
     assert tau.loc["Selected round", "Macro-F1"] == pytest.approx(-1)
     assert tau.loc["Selected round", "Own model"] == pytest.approx(1 / 3)  # a before b and c; c before b
-    assert "1.00" in to_markdown(orders.mean_rank_table())
-    assert "-1.00" in to_markdown(orders.agreement_table())
+    assert "1.00" in to_markdown(alternatives_table(ranking))
+    assert "-1.00" in to_markdown(agreement_table(ranking))
 
 
 def test_the_last_round_is_the_end_of_the_curve(tmp_path: Path) -> None:

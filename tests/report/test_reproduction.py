@@ -88,12 +88,12 @@ def test_a_known_figure_of_each_paper() -> None:
 def test_claims_name_rows_of_their_table() -> None:
     for paper in papers():
         for table in paper.tables.values():
-            rows = {row.place[table.rows[0]] for row in paper.rows(table, printed())}
+            rows = {row.place[table.rows[0]] for row in paper.figures(table)}
             for claim in table.claims:
                 assert {claim.better, *claim.worse} <= rows, (paper.name, table.table, claim)
             listed = [value for block in table.blocks for value in block]
             if listed:
-                assert sorted(listed) == sorted({row.place[table.columns[0]] for row in paper.rows(table, printed())})
+                assert sorted(listed) == sorted({row.place[table.columns[0]] for row in paper.figures(table)})
 
 
 def test_cells_next_to_the_table(tmp_path: Path) -> None:

@@ -190,11 +190,6 @@ def test_a_prediction_interval_holds_the_next_of_normal_draws() -> None:
     assert np.isnan(st.prediction_interval([1.0, 2.0])).all()
 
 
-def test_benjamini_hochberg_agrees_with_scipy() -> None:
-    p = np.random.default_rng(2).uniform(size=20) ** 3
-    assert st.benjamini_hochberg(p) == pytest.approx(stats.false_discovery_control(p))
-
-
 def test_win_rates_and_profile_by_hand() -> None:
     scores = frame([[0.9, 0.8, 0.7], [0.5, 0.5, 0.44]])
     rates = st.win_rates(scores)
