@@ -22,7 +22,7 @@ from ..files import write_atomically
 from ..registry import UserError
 from . import reproduction
 from .figures import Plot, found_figures
-from .html import Drawn, Whole, pages
+from .html.pages import Drawn, Whole, pages
 from .leaderboard import leaderboard, readme_block, reported, reported_section, with_block
 from .loading import environments, load_boards
 from .papers import tables as papers_tables

@@ -14,10 +14,9 @@ from ..registry import UserError
 from .board import FEDAVG, LOCAL
 from .groups import display
 from .ranking import Ranking
-from .statistics import Posterior
 from .tables import ranking_table
 from .templating import document
-from .text import Table, data_size, markdown_table, md, percent, plain, points, slug
+from .text import Table, data_size, markdown_table, md, percent, plain, points, slug, with_bounds
 
 CHEAP = 0.1  # of FedAvg's traffic
 MEANING = {
@@ -50,17 +49,13 @@ def _by_baselines(ranking: Ranking) -> list[Finding]:
         others.setdefault(posterior.verdict, []).append(plain(display(name)))
     order = [verdict for verdict in ("better", "equivalent", "undecided", "worse") if verdict in others]
     text = "; ".join(f"{verdict}{MEANING[verdict]}: {', '.join(others[verdict])}" for verdict in order)
-    gains = [f"{ranking.board.metric} {_difference(inference.against[LOCAL][FEDAVG])}"]
-    if ranking.macro_f1 and ranking.macro_f1.unit != "none":
-        gains.append(f"macro-F1 {_difference(ranking.macro_f1.against[LOCAL][FEDAVG])}")
+    known = {ranking.board.metric: inference, "macro-F1": ranking.macro_f1}
+    by_metric = {metric: each.against[LOCAL][FEDAVG] for metric, each in known.items() if each and each.unit != "none"}
+    gains = [f"{metric} {with_bounds(gain)}, {gain.verdict}" for metric, gain in by_metric.items()]
     return [
         Finding(f"Compared with FedAvg, with a probability of 95%: {text}.", table, title),
         Finding(f"FedAvg compared with local training, in points (95% interval): {'; '.join(gains)}.", table, title),
     ]
-
-
-def _difference(posterior: Posterior) -> str:
-    return f"{points(posterior.mean)} ({points(posterior.low)} to {points(posterior.high)}), {posterior.verdict}"
 
 
 def _by_traffic(ranking: Ranking) -> list[Finding]:

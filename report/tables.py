@@ -32,10 +32,10 @@ from .text import (
     number_cell,
     percent,
     plain,
-    points,
     score_text,
     slug,
     unit,
+    with_bounds,
 )
 
 EQUAL = "≈"
@@ -116,8 +116,7 @@ def difference_cell(posterior: Posterior | None) -> Cell:
     """A difference in points with its interval and verdict: '+1.8 (+1.2 to +2.4) better'."""
     if posterior is None or not finite(posterior.mean):
         return NOTHING
-    interval = f"({points(posterior.low)} to {points(posterior.high)})"
-    return Cell(f"{points(posterior.mean)} {interval} {posterior.verdict}", posterior.mean)
+    return Cell(f"{with_bounds(posterior)} {posterior.verdict}", posterior.mean)
 
 
 def _uploads(entrant: Entrant) -> Cell:

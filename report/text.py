@@ -18,7 +18,7 @@ import pandas as pd
 from tabulate import tabulate
 
 from ..metrics import FALLING
-from .statistics import DECIMALS
+from .statistics import DECIMALS, Difference, Posterior
 
 ABSENT = "\N{EN DASH}"
 _MARKUP = re.compile(r"([\\`*_{}\[\]|~#!$])")
@@ -98,6 +98,11 @@ def points(value: float | None, digits: int = 1) -> str:
         return ABSENT
     rounded = round(100 * value, digits)
     return f"{rounded:+.{digits}f}" if rounded else f"{0:.{digits}f}"
+
+
+def with_bounds(gap: Difference | Posterior) -> str:
+    """A difference in points with its 95% interval: '+1.8 (+1.2 to +2.4)'."""
+    return f"{points(gap.mean)} ({points(gap.low)} to {points(gap.high)})"
 
 
 def mean_std(mean: float, std: float, digits: int = 2) -> str:

@@ -39,6 +39,7 @@ from ..text import (
     score_text,
     slug,
 )
+from . import page_of
 
 HASH = 12  # characters of a code version
 PAIR = (", tuned", ", published defaults")  # ends of the titles of two boards that differ in their settings only
@@ -164,7 +165,7 @@ def places_table(boards: Sequence[Ranking], method: str) -> Table:
 
 
 def _board(entrant: tables.Entrant) -> Cell:
-    return Cell((Span(entrant.board.title, "link", f"board-{slug(entrant.board.suite)}.html"),))
+    return Cell((Span(entrant.board.title, "link", page_of("board", entrant.board.suite)),))
 
 
 def entries(board: Board, method: str) -> list[str]:

@@ -14,7 +14,7 @@ from ..papers import Paper, Place, Printed, papers
 from ..provenance import reasons
 from ..statistics import stratified_difference
 from ..templating import document
-from ..text import ABSENT, count, finite, literal, markdown_table, md, number, points
+from ..text import ABSENT, count, finite, literal, markdown_table, md, number, points, with_bounds
 from .match import difference, unit_values
 from .view import MIN_SEEDS, VERDICTS, JudgedClaim, View
 
@@ -301,5 +301,4 @@ def _judged(view: View | None, claims: Sequence[JudgedClaim]) -> list[str]:
         strata.append([first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())])
     gain = stratified_difference(strata, [1 / len(strata)] * len(strata))
     verdict = "**supported**" if gain.low > 0 else "**contradicted**" if gain.high <= 0 else "inconclusive"
-    text = f"{verdict}, {points(gain.mean)} ({points(gain.low)} to {points(gain.high)})"
-    return [text, " / ".join(map(str, counts(claims)))]
+    return [f"{verdict}, {with_bounds(gain)}", " / ".join(map(str, counts(claims)))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -57,12 +58,8 @@ def test_the_best_other_reading_supports_most_claims_and_the_stated_is_the_paper
     paper, _ = tables()["fedgl-table5"]
     base = made_view(0.0)
     alternatives = [
-        View(paper, base.table, reading, base.figures, view.ours, view.claims, view.affected)
-        for reading, view in zip(
-            [base.reading.model_copy(update={"id": name}) for name in ("worse", "better")],
-            [made_view(-0.1), made_view(0.1)],
-            strict=True,
-        )
+        replace(made_view(shift), reading=base.reading.model_copy(update={"id": name}))
+        for name, shift in (("worse", -0.1), ("better", 0.1))
     ]
     stated, best = readings(paper, [base, *alternatives])
     assert stated is base and best is not None and best.reading.id == "better"
