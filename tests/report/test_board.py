@@ -177,19 +177,19 @@ def marks(results: Path) -> dict[str, str]:
 
 
 def test_a_mark_counts_the_rows_that_were_run_again(results: Path, rows) -> None:
-    assert marks(results) == {}
     verified.add(results, [verdict(rows["alpha", "cora", 0]), verdict(rows["alpha", "wiki", 1])])
     verified.add(results, [verdict(rows["beta", "cora", 0]), verdict(rows["beta", "cora", 1], passed=False)])
     assert marks(results) == {"alpha": " ✓2", "beta": " ✗1/2"}
     text = build.make(results, None, figures=False).texts[results / "LEADERBOARD.md"]
-    assert "| alpha ✓2 " in text
-    assert "| beta ✗1/2 " in text
-    assert "| gamma " in text
-    assert "- ✓n: the maintainers ran n rows" in text
+    for shown in ("| alpha ✓2 ", "| beta ✗1/2 ", "| gamma ", "- ✓n: the maintainers ran n rows"):
+        assert shown in text
 
 
 def test_the_last_verdict_on_a_row_counts_and_is_invalid_after_its_row_changes(results: Path, rows) -> None:
     row = rows["alpha", "cora", 0]
+    others = ({"suite": "other"}, {"key": "0" * 16}, {"score": 0.123})
+    verified.add(results, [verdict(row, **changes) for changes in others])
+    assert marks(results) == {}
     verified.add(results, [verdict(row, passed=False), verdict(row)])
     assert marks(results) == {"alpha": " ✓1"}
     Store(results).append(row.model_copy(update={"score": 0.9}))
@@ -198,19 +198,6 @@ def test_the_last_verdict_on_a_row_counts_and_is_invalid_after_its_row_changes(r
     assert marks(results) == {"alpha": " ✓1"}
     Store(results).append(row.model_copy(update={"method_version": "f" * 12}))
     assert marks(results) == {}
-
-
-@pytest.mark.parametrize("changes", [{"suite": "other"}, {"key": "0" * 16}, {"score": 0.123}])
-def test_a_verdict_on_another_row_gives_no_mark(results: Path, rows, changes: dict) -> None:
-    verified.add(results, [verdict(rows["alpha", "cora", 0], **changes)])
-    assert marks(results) == {}
-
-
-def test_verdicts_are_read_as_written(tmp_path: Path, rows) -> None:
-    verdicts = [verdict(rows["alpha", "cora", 0]), verdict(rows["beta", "cora", 0], ours=None, by='a "b", c')]
-    verified.add(tmp_path, verdicts[:1])
-    verified.add(tmp_path, verdicts[1:])
-    assert verified.read(tmp_path) == verdicts
 
 
 def test_boards_are_in_the_order_of_their_suites(tmp_path: Path) -> None:

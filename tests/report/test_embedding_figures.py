@@ -128,14 +128,8 @@ def test_a_report_with_embeddings_is_fresh_until_they_change(tmp_path: Path) -> 
     for i, row in enumerate(rows):
         store.write_embeddings("demo", row.key, arrays(i))
     build.write(build.make(folder, None))
-    pictures = {name: (folder / "demo" / "figures" / name).read_bytes() for name in ("tsne.png", "cka.png")}
     assert build.stale(build.make(folder, None)) == []
     assert "demo/figures/cka.png" in (folder / "LEADERBOARD.md").read_text()
-    for plot in PLOTS:
-        if plot.file in pictures:
-            data = plot.data(build.make(folder, None).boards[0])
-            assert data is not None
-            assert plot.png(data) == pictures[plot.file]
     store.write_embeddings("demo", rows[0].key, arrays(7))
     assert [path.name for path in build.stale(build.make(folder, None))] == ["cka.png", "manifest.json", "tsne.png"]
     for content in (b"", b"PK\x03\x04 cut", store.embeddings_file("demo", rows[1].key).read_bytes()[:900]):

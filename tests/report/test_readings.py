@@ -11,7 +11,6 @@ import pytest
 from fglbench.benchmark.store import Store
 from fglbench.report import build
 from fglbench.report.papers import Reading, cells, papers, printed, tables
-from fglbench.report.reproduction import views
 from fglbench.report.reproduction.match import SuiteRows, chosen
 from fglbench.report.reproduction.view import JudgedClaim
 from fglbench.report.statistics import Difference
@@ -86,30 +85,6 @@ def test_unaffected_figures_use_rows_of_the_base() -> None:
             assert cells([known[0], some, last], last, words) == [words if left else words | params]
 
 
-def test_readings_do_not_change_figures_of_a_disabled_part() -> None:
-    """FedGKC's Table V: the reading of views without dropout applies to rows with views."""
-    place = {"suite": "fedgkc-table5", "clients": 5, "partition": "louvain", "split": "ratio"}
-    mean = {"neighbour_mean": False}
-    settings = [
-        ("fedgkc", {"smkd": False, "kama": False, **mean}, 0.7),
-        ("fedgkc", {"smkd": True, "kama": True, **mean}, 0.6),
-        ("fedgkc", {"smkd": True, "kama": True, "view_dropout": False, **mean}, 0.8),
-    ]
-    rows = [
-        samples.row("cora", method, seed, score + seed / 100, method_params=json.dumps(params), **place)
-        for method, params, score in settings
-        for seed in range(3)
-    ]
-    view_of = {view.reading.id: view for view in views("fedgkc-table5", SuiteRows.of(rows))}
-    verdicts = {}
-    for name in ("together", "still-views"):
-        one = next(one for one in view_of[name].affected_claims if one.verdict not in ("not run", "not claimed"))
-        assert [figure.variant for figure in one.figures] == ["SMKD=1;KAMA=1", "SMKD=0;KAMA=0"]
-        verdicts[name] = one.verdict
-    assert verdicts == {"together": "contradicted", "still-views": "supported"}
-    assert not view_of["all-nodes"].affected  # it is about FML and FedKD
-
-
 def test_a_parameter_of_one_of_mixed_architectures() -> None:
     """Mixtures without the parameter are of the base, those with it in any model are of the reading."""
     plain, normed = '[{"hidden":64},{"eps":0.0}]', '[{"hidden":64},{"batch_norm":true,"eps":0.0},{"hidden":64}]'
@@ -178,27 +153,6 @@ def rows_of_fgssl() -> tuple[list[Any], dict[str, dict[str, Any]]]:
             rows.append(row)
             stored[row.key] = {"history": {"round": [1, 2], "score": [best + 0.01 * seed, last + 0.01 * seed]}}
     return rows, stored
-
-
-def test_a_claim_holds_under_one_reading_and_not_under_another() -> None:
-    rows, stored = rows_of_fgssl()
-    view_of = {
-        view.reading.id: view for view in views("fgssl-table1", SuiteRows.of(rows, lambda key: stored[key]["history"]))
-    }
-    verdicts = {}
-    for name in ("released-split", "last-round", "stated-split"):
-        (claim,) = (
-            one
-            for one in view_of[name].affected_claims
-            if [f.method for f in one.figures] == ["FGSSL", "FedAvg"]
-            and (one.figures[0].dataset, one.figures[0].clients) == ("Cora", "5")
-        )
-        verdicts[name] = claim.verdict, claim.size, claim.n
-    assert verdicts == {
-        "released-split": ("contradicted", "less", 3),
-        "last-round": ("supported", "more", 3),  # printed: 1.71
-        "stated-split": ("not run", "", 0),
-    }
 
 
 def test_the_page_sets_readings_side_by_side(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def lines(text: str, head: str) -> list[list[str]]:
     return [cells(line) for line in text.splitlines() if line.startswith("|") and cells(line)[0] == head]
 
 
+PLACE = {"suite": "fedgl-table2", "partition": "random-overlap", "clients": 6, "split": "fixed"}
 BASE = '{"beta":1.0,"report_on":"own"}'  # of FedGL with its graph; other readings change it
 
 
@@ -45,9 +46,8 @@ def fedgl_rows() -> list[Any]:
     w/o GPG with one seed; w/o GPL failed."""
 
     def row(method: str, seed: int, score: float | None = None, **changes: Any) -> Any:
-        place = {"suite": "fedgl-table2", "partition": "random-overlap", "clients": 6, "split": "fixed"}
         params = {"method_params": BASE} if method in ("fedgl", "fedgl-no-gpl") else {}
-        return samples.row("cora", method, seed, score, **(place | params | changes))
+        return samples.row("cora", method, seed, score, **PLACE, **params, **changes)
 
     return [
         *(row("fedavg", seed, 0.80 + 0.01 * seed) for seed in range(3)),
@@ -68,13 +68,15 @@ def test_all_published_figures_are_stored() -> None:
 
 def test_a_known_figure_of_each_paper() -> None:
     known = {
-        (r.paper, r.table, r.dataset, r.clients, r.method, r.variant, r.metric): (r.mean, r.std) for r in printed()
+        ("FGSSL", "1", "Pubmed", "10", "FGSSL", "", "accuracy_%"): (87.60, 0.53),
+        ("FedGL", "2", "Wiki", "6", "Federated", "", "accuracy"): (0.678, None),
+        ("FCLG", "II", "DHFR", "6", "FCLG-H", "", "f1_macro_%"): (64.93, 0.90),
+        ("FedOMD", "4", "Computer", "5", "FedOMD", "", "accuracy_%"): (71.40, 2.59),
+        ("FedGKC", "V", "Cora", "avg", "FedGKC", "SMKD=1;KAMA=1", "accuracy_%"): (79.17, None),
     }
-    assert known["FGSSL", "1", "Pubmed", "10", "FGSSL", "", "accuracy_%"] == (87.60, 0.53)
-    assert known["FedGL", "2", "Wiki", "6", "Federated", "", "accuracy"] == (0.678, None)
-    assert known["FCLG", "II", "DHFR", "6", "FCLG-H", "", "f1_macro_%"] == (64.93, 0.90)
-    assert known["FedOMD", "4", "Computer", "5", "FedOMD", "", "accuracy_%"] == (71.40, 2.59)
-    assert known["FedGKC", "V", "Cora", "avg", "FedGKC", "SMKD=1;KAMA=1", "accuracy_%"] == (79.17, None)
+    names = ("paper", "table", "dataset", "clients", "method", "variant", "metric")
+    stored = {tuple(getattr(row, name) for name in names): (row.mean, row.std) for row in printed()}
+    assert known.items() <= stored.items()
 
 
 def test_claims_name_rows_of_their_table() -> None:
@@ -207,8 +209,7 @@ def test_each_reading_of_the_split_is_compared_with_its_own_rows() -> None:
 
 def test_the_later_of_two_settings_counts_and_is_noted(tmp_path: Path) -> None:
     old = {"method_params": '{"alpha":0.9}', "started": "2020-01-01T00:00:00Z"}
-    place = {"suite": "fedgl-table2", "partition": "random-overlap", "clients": 6, "split": "fixed"}
-    rows = [*fedgl_rows(), samples.row("cora", "fedavg", 0, 0.1, **(place | old))]
+    rows = [*fedgl_rows(), samples.row("cora", "fedavg", 0, 0.1, **PLACE, **old)]
     text = samples.pages(tmp_path, rows)[1]["fedgl-table2/REPRODUCTION.md"]
     assert lines(text, "Federated")[0][1] == "0.810<br>*0.810 ± 0.010* (n=3)<br>**0.000**"
     assert "- Federated, Cora (ours): rows of 2 different settings; for each seed the latest is shown" in text
@@ -237,20 +238,12 @@ def test_signs() -> None:
 
 def test_files_repeat_and_go_stale_with_the_rows(tmp_path: Path) -> None:
     rows = [*fedgl_rows(), *samples.demo()]
-    texts = []
-    for name, seed in (("one", None), ("two", 3)):
-        if seed is not None:
-            random.Random(seed).shuffle(rows)
-        folder = samples.write(tmp_path / name / "results", rows, curves=False)
-        report = build.make(folder, None, figures=False)
-        build.write(report)
-        assert build.stale(build.make(folder, None, figures=False)) == []
-        texts.append({path.relative_to(folder).as_posix(): text for path, text in report.texts.items()})
-    assert texts[0] == texts[1]
-    assert {"REPRODUCTION.md", "fedgl-table2/REPRODUCTION.md", "fedgl-table2/tables/reproduction.csv"} <= set(texts[0])
-    assert "fedgl-table2" not in texts[0]["LEADERBOARD.md"]  # a paper's table is no board
-    place = {"suite": "fedgl-table2", "partition": "random-overlap", "clients": 6, "split": "fixed"}
-    samples.write(folder, [samples.row("cora", "fedgl", 3, 0.5, method_params=BASE, **place)], curves=False)
+    _, texts = samples.pages(tmp_path / "one", rows)
+    random.Random(3).shuffle(rows)
+    folder, again = samples.pages(tmp_path / "two", rows)
+    assert texts == again and build.stale(build.make(folder, None, figures=False)) == []
+    assert "fedgl-table2" not in texts["LEADERBOARD.md"]  # a paper's table is no board
+    samples.write(folder, [samples.row("cora", "fedgl", 3, 0.5, method_params=BASE, **PLACE)], curves=False)
     stale = {path.relative_to(folder).as_posix() for path in build.stale(build.make(folder, None, figures=False))}
     assert stale == {"REPRODUCTION.md", "fedgl-table2/REPRODUCTION.md", "fedgl-table2/tables/reproduction.csv"}
 

@@ -131,8 +131,7 @@ def test_figure_shows_means_and_deviations_over_seeds() -> None:
     (frail, _) = noise["lines"]
     assert frail["mean"] == pytest.approx([0.75, 0.65, 0.25])
     assert frail["std"] == pytest.approx([0.1 / 2**0.5] * 3)
-    (plot,) = (plot for plot in found_figures(ranking) if plot.file == "robustness.png")
-    assert plot.png(data) == plot.png(data)
+    assert "robustness.png" in [plot.file for plot in found_figures(ranking)]
     assert figure.robustness_data(samples.ranking(samples.demo())) is None
 
 

@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 from hypothesis import given, strategies as some
 from matplotlib import rc_context
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
+from seaborn.utils import relative_luminance
 
 from fglbench.benchmark.suites.catalogue import catalogue
 from fglbench.report import figures, text
@@ -143,12 +143,6 @@ def test_comments_and_docstrings_are_no_part_of_a_figure_s_digest() -> None:
 RANKS = {"names": list("abcdefghijkl"), "datasets": ["x"], "ranks": [[float(i) for i in range(1, 13)]]}
 
 
-def luminance(colour: Any) -> float:
-    """Relative luminance of WCAG 2."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
 def test_text_and_cell_have_contrast() -> None:
     axes = ranks.draw_ranks(RANKS).axes[0]
     mesh = axes.collections[0]
@@ -158,7 +152,7 @@ def test_text_and_cell_have_contrast() -> None:
         column, row = (int(at) for at in shown.get_position())
         cell = row + column
         assert shown.get_text() == f"{values[cell]:.0f}"
-        low, high = sorted((luminance(shown.get_color()), luminance(mesh.get_facecolor()[cell])))
+        low, high = sorted(map(relative_luminance, (shown.get_color(), mesh.get_facecolor()[cell])))
         assert (high + 0.05) / (low + 0.05) >= 4.5
 
 

@@ -101,10 +101,7 @@ def test_sweeps_have_no_ranking_and_no_ranking_figures(tmp_path: Path) -> None:
     text = report.texts[folder / "LEADERBOARD.md"]
     assert "settings of one method, so nothing is ranked" in text
     assert "(sweep/figures/sensitivity.png)" in text
-    assert "**demo**" in report.texts[page]
-    assert "**sweep**" not in report.texts[page]
-    plot, data = report.figures[folder / "sweep" / "figures" / "sensitivity.png"]
-    assert plot.png(data) == plot.png(data)
+    assert "**demo**" in report.texts[page] and "**sweep**" not in report.texts[page]
 
 
 def test_few_settings_of_one_method_keep_the_ranking() -> None:
