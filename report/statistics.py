@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
+from string import ascii_letters
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -246,9 +247,5 @@ def letters(order: Sequence[Name], differ: Callable[[Name, Name], bool]) -> dict
                     kept.append(group)
             groups = kept
     groups.sort(key=lambda group: [place for place, name in enumerate(order) if name in group])
-    return {name: "".join(_letter(i) for i, group in enumerate(groups) if name in group) for name in order}
-
-
-def _letter(place: int) -> str:
-    alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    return alphabet[place] if place < len(alphabet) else f"({place + 1})"
+    signs = [*ascii_letters[: len(groups)], *(f"({i + 1})" for i in range(len(ascii_letters), len(groups)))]
+    return {name: "".join(sign for sign, group in zip(signs, groups, strict=True) if name in group) for name in order}

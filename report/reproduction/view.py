@@ -44,14 +44,18 @@ class JudgedClaim:
         return "less" if high < self.gain else "more" if low > self.gain else "agrees"
 
 
+def ruling(difference: Difference) -> Ruling:
+    """The verdict on "first beats second" from the interval of first minus second."""
+    return "supported" if difference.low > 0 else "contradicted" if difference.high <= 0 else "inconclusive"
+
+
 def judge(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[Ruling, Difference | None, int]:
     """The verdict on "first beats second", the paired difference and the number of pairs, from scores by seed."""
     seeds = sorted(first.keys() & second.keys())
     if not seeds:
         return "not run", None, 0
     difference = paired_difference([first[s] for s in seeds], [second[s] for s in seeds])
-    verdict: Ruling = "supported" if difference.low > 0 else "contradicted" if difference.high <= 0 else "inconclusive"
-    return verdict if len(seeds) >= MIN_SEEDS else "inconclusive", difference, len(seeds)
+    return ruling(difference) if len(seeds) >= MIN_SEEDS else "inconclusive", difference, len(seeds)
 
 
 def judged(paper: Paper, table: Table, ours: Mapping[Printed, Ours]) -> list[JudgedClaim]:
