@@ -225,14 +225,13 @@ def used_parameters(boards: Sequence[Ranking], method: str) -> dict[str, str]:
 
 
 def readings_of(method: str) -> dict[tuple[str, str], Reading]:
-    """The readings of the papers that concern a method, by paper and id."""
-    return {
-        (paper.name, reading.id): reading
-        for paper in papers()
-        for table in paper.tables.values()
-        for reading in paper.readings_of(table)
-        if method in reading.methods
-    }
+    """The readings of the papers that concern a method, by paper and id; of several tables' the first."""
+    readings: dict[tuple[str, str], Reading] = {}
+    for paper in papers():
+        for reading in (reading for table in paper.tables.values() for reading in paper.readings_of(table)):
+            if method in reading.methods:
+                readings.setdefault((paper.name, reading.id), reading)
+    return readings
 
 
 def paper_table(view: View) -> Table:
