@@ -82,6 +82,17 @@ def client_gains(board: Board) -> pd.DataFrame:
     return over_seeds(board.scored, gaining=gaining, least=least)
 
 
+def method_tables(ranking: Ranking) -> dict[str, Table]:
+    """The tables of a board with ranked methods, by their titles in `LEGENDS`."""
+    tables = {
+        "Macro-F1 and clients": clients_table(ranking),
+        "Verdicts": verdicts_table(ranking),
+        "Performance profile": profile_table(ranking),
+        "Win rates": win_rate_table(ranking),
+    }
+    return {title: table for title, table in tables.items() if table}
+
+
 def clients_table(ranking: Ranking) -> Table | None:
     """Macro-F1 and its differences from the baselines; the worst client and the spread between clients; if the clients
     come with the data, also their gains over local training. None if none of these is known."""
