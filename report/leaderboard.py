@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from ..registry import UserError
 from .board import FEDAVG, LOCAL
 from .groups import display
 from .ranking import Ranking
-from .tables import ranking_table
+from .tables import ranking_columns, ranking_lines
 from .templating import document
 from .text import Table, data_size, markdown_table, md, percent, plain, points, slug, with_bounds
 
@@ -106,11 +105,14 @@ def readme_block(boards: list[Ranking], leaderboard_link: str, top: int = 4) -> 
 
 
 def _head(top: int, ranking: Ranking) -> Table:
-    table, names = ranking_table(ranking), list(ranking.table.index)
-    kept = [place for place, name in enumerate(names) if place < top or name in (FEDAVG, LOCAL)]
-    shown = [title for title in table.titles if title in README or title.startswith(("Mean ", "Against FedAvg"))]
-    table = table.only(shown)
-    return replace(table, lines=[table.lines[place] for place in kept])
+    places = enumerate(ranking.table.index)
+    names = [name for place, name in places if place < top or name in (FEDAVG, LOCAL)]
+    columns = [
+        column
+        for column in ranking_columns(ranking)
+        if column.title in README or column.title.startswith(("Mean ", "Against FedAvg"))
+    ]
+    return ranking_lines(ranking, columns, names)
 
 
 BEGIN = "<!-- leaderboard:begin -->"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -214,8 +214,19 @@ MEASURED = [  # next to the score on a task
 
 def ranking_table(ranking: Ranking) -> Table:
     """The ranked entries by mean rank, then the complete references."""
+    names = [*(ranking.table.index if ranking.board.ranked else []), *ranking.references.index]
+    return ranking_lines(ranking, ranking_columns(ranking), names)
+
+
+def ranking_lines(ranking: Ranking, columns: Sequence[Column], names: Iterable[str]) -> Table:
+    """A table of these entries, in some columns of `ranking_columns`."""
+    suite, lines = ranking.board.suite, [ranked_entrant(ranking, name) for name in names]
+    return Table.of(f"overall:{slug(suite)}", f"Ranking of board {suite}", columns, lines, Entrant.entry)
+
+
+def ranking_columns(ranking: Ranking) -> list[Column]:
+    """`RANKING`, with the columns that only some boards have."""
     board, inference = ranking.board, ranking.inference
-    names = [*(ranking.table.index if board.ranked else []), *ranking.references.index]
     metric = unit(_short(board.metric))
     held_out = [
         Column(f"{title}, {metric}", partial(_unseen, name), falling=True, best=True)
@@ -230,10 +241,7 @@ def ranking_table(ranking: Ranking) -> Table:
     columns = [part for column in columns for part in (_score_columns(ranking) if column is SCORE else [column])]
     if ranking.setting_loss:
         columns.append(Column("Loss of a median setting, points", _loss))
-    if board.clock == "cpu_seconds":
-        columns = [replace(column, title="CPU, s") if column is TIME else column for column in columns]
-    lines = [ranked_entrant(ranking, name) for name in names]
-    return Table.of(f"overall:{slug(board.suite)}", f"Ranking of board {board.suite}", columns, lines, Entrant.entry)
+    return [replace(c, title="CPU, s") if c is TIME and board.clock == "cpu_seconds" else c for c in columns]
 
 
 def _unseen(name: str, entrant: Entrant) -> Cell:

@@ -184,7 +184,7 @@ def number_cell(value: float, show: Callable[[float], str]) -> Cell:
 
 def numbers_by_name(values: pd.Series, show: Callable[[float], str] = number) -> Callable[[Any], Cell]:
     """The `cell` of a column whose subjects are names in the index of `values`; NaN for other names."""
-    return lambda name: number_cell(values.get(name, math.nan), show)
+    return lambda name: number_cell(values.get(str(name), math.nan), show)
 
 
 @dataclass(frozen=True)
@@ -250,12 +250,6 @@ class Table:
     @property
     def titles(self) -> list[str]:
         return [column.title for column in self.columns]
-
-    def only(self, titles: Sequence[str]) -> Table:
-        """The table with these columns, in this order."""
-        places = [self.titles.index(title) for title in titles]
-        lines = [replace(line, cells=[line.cells[place] for place in places]) for line in self.lines]
-        return replace(self, columns=[self.columns[place] for place in places], lines=lines)
 
 
 STYLES = {"": "{}", "strong": "**{}**", "em": "*{}*", "break": "{}<br>"}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import pandas as pd
@@ -48,21 +48,16 @@ MIN_PAIRED = 6  # datasets for an interval
 
 
 def summary_table(ranking: Ranking) -> Table:
-    """The ranked methods of a board in the columns of the index: scores, differences, win rate, cost."""
-    table = tables.ranking_table(ranking)
-    scores = [title for title in table.titles if title.startswith(("Mean ", "Against")) and "rank" not in title]
-    table = table.only(["Method", *scores, "Traffic", "Published"])
-    table = replace(table, lines=table.lines[: len(ranking.board.ranked)])
-    times = ranking.table["seconds"] / ranking.table["seconds"].get(FEDAVG, float("nan"))
-    added = [
-        Column("Time / FedAvg", numbers_by_name(times, lambda share: f"{share:.1f}x" if finite(share) else ABSENT))
-    ]
+    """The ranked methods of a board in the columns of the index: scores, differences, cost."""
+    kept = re.compile(r"Method|Mean (?!rank).*|Against .*|Traffic|Published")
+    columns = [column for column in tables.ranking_columns(ranking) if kept.fullmatch(column.title)]
     if ranking.macro_f1 is not None:
-        means = numbers_by_name(ranking.macro_f1.scores.mean(), percent)
-        added.insert(0, Column("Macro-F1, %", means, falling=True))
-    lines = [replace(line, cells=[*line.cells, *(one.cell(line.entrant) for one in added)]) for line in table.lines]
-    titles = [*table.titles[:2], *(one.title for one in added[:-1]), *table.titles[2:-1], added[-1].title, "Published"]
-    return replace(table, columns=[*table.columns, *added], lines=lines).only(titles)
+        macro_f1 = numbers_by_name(ranking.macro_f1.scores.mean(), percent)
+        columns.insert(2, Column("Macro-F1, %", macro_f1, falling=True))
+    times = ranking.table["seconds"] / ranking.table["seconds"].get(FEDAVG, float("nan"))
+    ratio = numbers_by_name(times, lambda share: f"{share:.1f}x" if finite(share) else ABSENT)
+    columns.insert(-1, Column("Time / FedAvg", ratio))
+    return tables.ranking_lines(ranking, columns, ranking.table.index)
 
 
 def partner(ranking: Ranking, boards: Sequence[Ranking]) -> tuple[Ranking, Ranking] | None:

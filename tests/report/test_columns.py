@@ -70,9 +70,6 @@ def test_references_are_italic_only_in_the_method_column() -> None:
     columns = [Column("Method", lambda _: cells[0], "method"), Column("Score", lambda _: cells[1])]
     sheet = Table("id", "", columns, [Line(cells, "global", "global", "reference")])
     assert to_markdown(sheet).splitlines()[1:] == ["|:------------|--------:|", "| *global* ✓1 |   50.00 |"]
-    assert [line.cells for line in sheet.only(["Score", "Method"]).lines] == [cells[::-1]]
-    with pytest.raises(ValueError, match="not in list"):
-        sheet.only(["Rank"])
 
 
 def test_an_interval_without_bounds_is_a_point() -> None:
