@@ -112,7 +112,7 @@ def test_the_signed_rank_posterior_is_that_of_its_definition() -> None:
     assert [posterior.low, posterior.high] == pytest.approx([low, high], abs=0.002)
 
 
-@pytest.mark.parametrize(("seed", "mean"), enumerate([0.0, 0.02, -0.01, 0.005]))
+@pytest.mark.parametrize(("seed", "mean"), list(enumerate([0.0, 0.02, -0.01, 0.005])))
 def test_the_signed_rank_posterior_agrees_with_baycomp(seed: int, mean: float) -> None:
     """The package of the authors of the test, if it is installed."""
     baycomp = pytest.importorskip("baycomp")
