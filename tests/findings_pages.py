@@ -20,32 +20,32 @@ from fglbench.report.text import ABSENT, points, with_bounds as effect
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
-PAGES = {page.name: page for page in sorted((ROOT / "docs" / "findings").glob("*.md"))}
+PAGES = {page.stem: page for page in sorted((ROOT / "docs" / "findings").glob("*.md"))}
 SETTINGS = {  # numbers of papers, tables, experiments and hyperparameters
-    "README.md": ("(95%)",),
-    "conditions.md": (
+    "README": ("(95%)",),
+    "conditions": (
         "The clip of 1 ", "3 seeds", "at most 100 rounds",
         "(none to 30%)",
     ),
-    "node-boards.md": ("at rate 0.1 it does", "`node-3`", "`node-3-random`"),
-    "graph-boards.md": ("(Dirichlet, alpha 1)", "3 seeds", "12 (MUTAG) to 137 (NCI1) test graphs per client"),
-    "natural.md": ("over 5 seeds", "95% t interval"),
-    "links.md": ("5 seeds", "at most 100 rounds", "diverges in round 2", "so round 1 is scored"),
-    "fgssl.md": (
+    "node-boards": ("at rate 0.1 it does", "`node-3`", "`node-3-random`"),
+    "graph-boards": ("(Dirichlet, alpha 1)", "3 seeds", "12 (MUTAG) to 137 (NCI1) test graphs per client"),
+    "natural": ("over 5 seeds", "95% t interval"),
+    "links": ("5 seeds", "at most 100 rounds", "diverges in round 2", "so round 1 is scored"),
+    "fgssl": (
         "(IJCAI 2023)", "width 128, 200 rounds of 4 SGD steps", "60/20/20 of each class", "(Algorithm 1)", "weight 3 ",
         "Cora with 5 clients (five)",
     ),
-    "fedgl.md": (
+    "fedgl": (
         "(2021)", "width 16, at most 300 rounds of 10 epochs", "beta = 1", "(0.1 in", "1 (paper)",
         "0.1, 0.25 and 1 in Table 2, 0.1 and 1 elsewhere", "Eq. 9", "Algorithm 1", "round 11", "beta = 0.5",
         "from 0.5 to 0.9", "Table 6 at 10%",
     ),
-    "fclg.md": ("(BigData 2024)", "50 rounds of 5 epochs", "| 50, 10 | 10:"),
-    "fedomd.md": (
+    "fclg": ("(BigData 2024)", "50 rounds of 5 epochs", "| 50, 10 | 10:"),
+    "fedomd": (
         "(ICPP-W 2024)", "in 3 to 9 Louvain clients", "in 20 and 50, 1% training nodes, at most 1000 rounds", "Eq. 11",
         "beta = 10)", "beta = 0.001", "at most 16 nodes", "after 100 of 1000 rounds",
     ),
-    "fedgkc.md": ("(2025)", "in 5, 10 and 20 clients"),
+    "fedgkc": ("(2025)", "in 5, 10 and 20 clients"),
 }  # fmt: skip
 SAME_SPLITS = ["cora", "citeseer", "acm", "wiki", "amazon-photo"]  # on both tuned boards
 ATTACKS = ["label flip", "sign flip", "gaussian", "small deviation"]
@@ -305,9 +305,9 @@ def verified() -> list[str]:
 
 
 def phrases(boards: dict[str, Ranking]) -> dict[str, list[str]]:
-    result = {"conditions.md": [*conditions(boards), *hostile(boards)], "node-boards.md": node_boards(boards)}
-    return result | {"graph-boards.md": graph_boards(boards), "links.md": links(boards), "rows.md": verified(),
-                     "natural.md": natural(boards["natural"])}  # fmt: skip
+    result = {"conditions": [*conditions(boards), *hostile(boards)], "node-boards": node_boards(boards)}
+    return result | {"graph-boards": graph_boards(boards), "links": links(boards), "rows": verified(),
+                     "natural": natural(boards["natural"])}  # fmt: skip
 
 
 def prose(page: Path) -> str:
