@@ -18,7 +18,7 @@ FILLED = {  # everything else is frozen
 }  # fmt: skip
 THEMSELVES = {  # compared by identity: they have frames and arrays, which have no plain ==
     "AlternativeRankings", "Block", "Board", "Characteristics", "GraphBatch", "GraphRows", "Inference", "LinkRows",
-    "Ours", "Part", "PrivacyCost", "Ranking", "Robustness", "Rows", "SampledRows", "Trial", "View",
+    "Ours", "PrivacyCost", "Ranking", "Robustness", "Rows", "SampledRows", "Trial", "View",
 }  # fmt: skip
 
 
