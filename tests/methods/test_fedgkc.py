@@ -102,14 +102,6 @@ def test_node_strength(federation: Make) -> None:
     assert any(not linked for linked in near)
 
 
-def test_strength_of_a_uniform_prediction_is_negative(federation: Make) -> None:
-    """Forty classes: .025 + (.025 - .975) / 39 - .1 = -.0994 for a node with neighbours."""
-    batch = collate(federation().clients)
-    linked = batch.graph.in_degrees() > 0
-    value = node_strength(torch.full((len(linked), 40), 1 / 40), batch, 0.1)[linked]
-    torch.testing.assert_close(value, torch.full_like(value, 0.025 - 0.95 / 39 - 0.1))
-
-
 def test_aggregation_weights(federation: Make) -> None:
     world = federation(SIZES)
     run = start(world, "fedgkc")
@@ -133,12 +125,6 @@ def test_a_strength_below_zero_counts_as_almost_none(federation: Make) -> None:
     shares = torch.tensor([n / sum(SIZES) for n in SIZES])
     torch.testing.assert_close(weights, (shares + torch.tensor([0.75, 0, 0.25, 0, 0])) / 2, rtol=0, atol=1e-5)
     torch.testing.assert_close(weights.sum(), torch.tensor(1.0))
-
-
-def test_a_client_without_training_nodes_weighs_nothing(federation: Make) -> None:
-    run = start(federation(SIZES, without_train=(2,)), "fedgkc")
-    weights = run.method.weights(run.simulation.server, run.round(1))
-    assert weights[2] == 0 and float(weights.sum()) == pytest.approx(1)
 
 
 def test_copilot_trains_first(federation: Make) -> None:

@@ -219,18 +219,6 @@ def test_nodes_are_weighted_by_their_degree(federation: Make) -> None:
     assert not torch.allclose(scores[0][1], scores[1][1])
 
 
-def test_bytes(federation: Make) -> None:
-    run = start(federation(SIZES), "fedlog", SMALL, **PLAIN)
-    generator = sum(m * n + n for m, n in ((D, 256), (256, 512), (512, D)))
-    model = (2 * D * 2 * H + 2 * H) + (2 * 2 * H * H + H) + 4 * H
-    assert run.simulation.upload_bytes == [4 * (generator + C)] * 3
-    assert run.simulation.download_bytes == [4 * C * generator] * 3
-    for number in (1, 2):
-        run.round(number)
-    assert run.simulation.upload_bytes == [4 * (generator + C + 2 * (model + C * S * D))] * 3
-    assert run.simulation.download_bytes == [4 * (C * generator + 2 * model + C * S * D)] * 3
-
-
 def test_a_class_that_no_client_has_is_shared_equally(federation: Make) -> None:
     run = start(federation(SIZES), "fedlog", SMALL, **PLAIN)
     zeros = {"generator": {"0.weight": torch.eye(3)[:, :, None]}, "classes": torch.tensor([[1.0, 0, 0]] * 3)}

@@ -110,22 +110,3 @@ def test_rounds_equal_slow_loops(labelled_sets: Make) -> None:
             expected = slow_logits({n: v[k] for n, v in personal.items()}, graph)
             torch.testing.assert_close(logits[place], expected, rtol=1e-3, atol=1e-4)
             place += 1
-
-
-def test_only_structure_is_uploaded(labelled_sets: Make) -> None:
-    run = start(labelled_sets(), "fedstar", PARAMS, **TRAINING)
-    uploads = run.round(1)["model"]
-    assert {name.split(".")[0] for name in uploads} == {"structure"}
-    run.round(2)
-    scalars = (WALKS + DEGREES) * H + H + L * (H * H + H)
-    assert run.simulation.upload_bytes == run.simulation.download_bytes == [2 * 4 * scalars] * 3
-
-
-def test_absent_clients_are_scored_with_the_new_structure(labelled_sets: Make) -> None:
-    run = start(labelled_sets((9, 6, 8, 7)), "fedstar", PARAMS, **TRAINING, participation=0.5)
-    for number in (1, 2, 3):
-        run.round(number)
-    (personal,) = run.simulation.personal_models()
-    for name, value in personal.items():
-        same = all(torch.equal(value[0], other) for other in value[1:])
-        assert same == name.startswith("structure.")

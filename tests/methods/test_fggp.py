@@ -165,16 +165,6 @@ def test_rounds_equal_slow_loops(federation: Make) -> None:
         torch.testing.assert_close(scores[i].exp(), torch.tensor(vote), rtol=1e-3, atol=1e-5)
 
 
-def test_clusters_by_hand() -> None:
-    """Four pairs of neighbours, in two groups: four clusters, then two, then one, so two remain."""
-    angle = torch.tensor([0.00, 0.02, 0.30, 0.33, 2.00, 2.05, 2.30, 2.33])
-    rows = torch.stack([angle.cos(), angle.sin()], 1) * torch.arange(1.0, 9.0).unsqueeze(1)
-    torch.testing.assert_close(cluster_means(rows), torch.stack([rows[:4].mean(0), rows[4:].mean(0)]))
-    torch.testing.assert_close(cluster_means(rows[:4]), torch.stack([rows[:2].mean(0), rows[2:4].mean(0)]))
-    torch.testing.assert_close(cluster_means(rows[:2]), rows[:2].mean(0, keepdim=True))
-    torch.testing.assert_close(cluster_means(rows[:1]), rows[:1])
-
-
 def test_clusters_equal_slow_search() -> None:
     """Random vectors, first neighbours one by one."""
     rows = torch.from_numpy(np.random.default_rng(3).normal(size=(23, 4)).astype(np.float32))

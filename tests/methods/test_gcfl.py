@@ -182,15 +182,6 @@ def test_one_cluster_is_fedavg(name: str, participation: float, labelled_sets: M
     assert mine.history["score"] == plain.history["score"] and mine.history["val"] == plain.history["val"]
 
 
-@pytest.mark.parametrize("name", ["gcfl", "gcfl+"])
-def test_without_a_cut_models_are_bitwise_those_of_fedavg(name: str, labelled_sets: Make) -> None:
-    runs = [start(labelled_sets(COUNTS), each, **TRAINING) for each in (name, "fedavg")]
-    for number in range(1, 5):
-        uploads = [run.round(number)["model"] for run in runs]
-        for parameter, value in uploads[0].items():
-            assert torch.equal(value, uploads[1][parameter]), (number, parameter)
-
-
 def test_bounds_in_units_of_the_largest_mean_update() -> None:
     """The largest mean update is 5, so bounds 0.1 and 0.4 mean 0.5 and 2."""
     method = METHODS.build("gcfl", {"eps1": 0.1, "eps2": 0.4, "scale": "largest", "warm_up": 0})

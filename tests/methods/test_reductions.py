@@ -141,3 +141,18 @@ def test_personal_aggregates_at_the_ends_of_their_scale(name: str, federation: C
                 mean = upload["model"][key].mean(0).expand_as(value)
                 torch.testing.assert_close(value, mean, rtol=1e-5, atol=1e-6)
                 assert len(sizes) > 1 or torch.equal(value, mean)
+
+
+@pytest.mark.parametrize(
+    ("name", "private"),
+    [("fedper", "head"), ("fedssp", "head"), ("fedstar", "input"), ("fedvn", "generator.head")],
+)
+def test_absent_clients_are_scored_with_the_new_shared_part(
+    name: str, private: str, labelled_sets: Callable[..., Federation]
+) -> None:
+    run = start(labelled_sets((9, 6, 8, 7)), name, kinds=["gin"], batch_size=3, participation=0.5)
+    for number in (1, 2, 3):
+        shared = run.round(number)["model"]
+    (personal,) = run.simulation.personal_models()
+    equal = {name for name, value in personal.items() if all(torch.equal(value[0], other) for other in value[1:])}
+    assert set(shared) <= equal and f"{private}.weight" not in equal

@@ -90,12 +90,6 @@ def test_label_counts_cluster_what_differs_in_labels(graph_sets: Make) -> None:
     assert train(other, method, [BACKBONES.build("gin")], TrainConfig(rounds=3), 0).score == 1
 
 
-@pytest.mark.parametrize("name", ["majority", "one-cluster", "label-counts"])
-def test_references_are_marked_and_do_not_train(name: str) -> None:
-    method = METHODS.build(name)
-    assert method.reference and not method.trains
-
-
 def one_hot(world: Federation) -> Federation:
     """Nodes labelled by their degree, 1 to 8, and a constant that is no label."""
     for graph in world.whole.graphs:

@@ -130,13 +130,3 @@ def test_lowest_frequency_of_equal_rows_is_constant(n: int) -> None:
     assert vectors.shape == (n, 2 * m)
     np.testing.assert_allclose(vectors[:, 0].abs().numpy(), n**-0.5, rtol=1e-4)
     np.testing.assert_allclose(vectors[:, 1:].sum(0).numpy(), 0, atol=1e-5)
-
-
-def test_bytes(federation: Make) -> None:
-    run = start(federation(SIZES), "s2fgl", **PLAIN)
-    upload = run.round(1)
-    simulation, model = run.simulation, (12 * H + H) + (H * 3 + 3)
-    held = [len(classes) for classes in upload["classes"]]
-    assert simulation.upload_bytes == [4 * model + n * (4 * H + 8 + 8) for n in held]
-    run.round(2)
-    assert simulation.download_bytes == [2 * 4 * model + 4 * 3 * 4 * H] * 3
