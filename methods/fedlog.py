@@ -26,7 +26,7 @@ from ..benchmark.engine import (
     TrainConfig,
     Tree,
     glorot,
-    linear_map,
+    linear_maps,
     on_host,
     option,
     owners,
@@ -34,6 +34,7 @@ from ..benchmark.engine import (
     rate,
     segment_product,
     stream,
+    torch_source,
 )
 from .fedavg import FedAvg
 
@@ -59,7 +60,7 @@ class LogSAGE(GraphSAGE):
         return list(pairwise([features, *[2 * self.hidden] * (self.layers - 1), self.hidden]))
 
     def embedder(self, generator: np.random.Generator, features: int) -> Params:
-        source = torch.Generator().manual_seed(int(generator.integers(2**63)))
+        source = torch_source(generator)
         params: Params = {}
         for i, (n_in, n_out) in enumerate(self.widths(features, 0)):
             params |= {f"{i}.{name}": v for name, v in self.init_layer(n_in, n_out, source, hidden=True).items()}
@@ -67,7 +68,7 @@ class LogSAGE(GraphSAGE):
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
         params = self.embedder(generator, features)
-        source = torch.Generator().manual_seed(int(generator.integers(2**63)))
+        source = torch_source(generator)
         for kind in KINDS:
             params[f"norm.{kind}.scale"], params[f"norm.{kind}.shift"] = (
                 torch.ones(self.hidden),
@@ -195,11 +196,8 @@ class FedLoG(FedAvg):
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"weighting": "uniform"}) if self.uniform else config
 
-    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [
-            backbone.turned_into(LogSAGE, condensed=self.condensed, threshold=self.threshold)
-            for backbone in super().architecture(backbones)
-        ]
+    def adapt(self, backbone: Backbone) -> Backbone:
+        return backbone.turned_into(LogSAGE, condensed=self.condensed, threshold=self.threshold)
 
     def phases(self, config: TrainConfig) -> list[Phase]:
         steps = Step(self.learn, self.gather), Step(self.keep, self.start)
@@ -214,10 +212,8 @@ class FedLoG(FedAvg):
         """Train and upload each client's generator; also upload the class shares (K, C) of its training nodes."""
         batch = clients.batch
         with on_host():
-            source = torch.Generator().manual_seed(int(stream(clients.streams.seed, "neighbours").integers(2**63)))
-            first: Params = {}
-            for i, (n_in, n_out) in enumerate(pairwise((clients.features, *WIDTHS, clients.features))):
-                first[f"{i}.weight"], first[f"{i}.bias"] = linear_map(n_in, n_out, source, "torch")
+            maps = {str(i): shape for i, shape in enumerate(pairwise((clients.features, *WIDTHS, clients.features)))}
+            first = linear_maps(maps, torch_source(stream(clients.streams.seed, "neighbours")), "torch")
         learner = clients.learner(self.generator_lr)
         targets = placed(self._neighbour_means(batch)).split(batch.counts["train"])
         # One client at a time: Adam's rounding depends on the position in the stack of clients, and 100 steps with
@@ -267,7 +263,7 @@ class FedLoG(FedAvg):
         assert isinstance(backbone, LogSAGE)
         with on_host():
             drawn = backbone.embedder(source, clients.features)
-            draws = torch.Generator().manual_seed(int(source.integers(2**63)))
+            draws = torch_source(source)
             head = glorot(backbone.hidden, clients.classes, draws)
         weights, head = {n: placed(v).unsqueeze(0).requires_grad_(True) for n, v in drawn.items()}, placed(head)
         label = graph.label[graph.rows["train"]]
@@ -292,15 +288,15 @@ class FedLoG(FedAvg):
         return {}
 
     def start(self, server: Server, uploads: Tree) -> Download:
-        server.state["model"] = crossing(server.initial_model())
-        return {"model": server.state["model"]}
+        return super().open(server)
 
     # -- the rounds -------------------------------------------------------------------------------------------------
 
+    def shared(self, params: Params) -> Params:
+        return {name: value for name, value in params.items() if not name.startswith("condensed.")}
+
     def client(self, clients: ClientBatch) -> Tree:
-        clients.load(clients.received["model"])
-        clients.fit(self.local_loss)
-        return {"model": crossing(clients.params), "condensed": clients.params["condensed.head"]}
+        return super().client(clients) | {"condensed": clients.params["condensed.head"]}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         model = super().server(server, {"model": uploads["model"]})
@@ -355,11 +351,6 @@ class Held:
 
     def __init__(self, generators: Params) -> None:
         self.generators = generators
-
-
-def crossing(params: Params) -> Params:
-    """Return the averaged parameters: all except condensed nodes."""
-    return {name: value for name, value in params.items() if not name.startswith("condensed.")}
 
 
 def neighbour(params: Params, rows: torch.Tensor, keep: torch.Tensor | None = None) -> torch.Tensor:

@@ -28,10 +28,11 @@ from ..benchmark.engine import (
     Streams,
     TrainConfig,
     Tree,
-    linear_map,
+    linear_maps,
     on_host,
     option,
     placed,
+    torch_source,
 )
 from .fedavg import FedAvg
 from .fedgcnhops import degrees
@@ -49,11 +50,8 @@ class StructBackbone(Backbone):
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
         params = self.gnn.init(generator, features, classes)
-        source = torch.Generator().manual_seed(int(generator.integers(2**63)))
-        for i, (n_in, n_out) in enumerate(((self.width, self.hidden), (self.hidden, classes))):
-            weight, bias = linear_map(n_in, n_out, source, "torch")
-            params |= {f"structure.{i}.weight": weight, f"structure.{i}.bias": bias}
-        return params
+        maps = {"structure.0": (self.width, self.hidden), "structure.1": (self.hidden, classes)}
+        return params | linear_maps(maps, torch_source(generator), "torch")
 
     def forward(self, params: Params, batch: Batch, streams: Streams | None = None) -> Forward:
         return self.gnn.forward(params, batch, streams)
@@ -107,11 +105,8 @@ class FedStruct(FedAvg):
         0.005, "Adam rate of the vectors (code: that of the model, 0.001 to 0.008)", gt=0, tune=[0.001, 0.005, 0.02]
     )
 
-    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [
-            backbone.turned_into(StructBackbone, gnn=backbone, width=self.width)
-            for backbone in super().architecture(backbones)
-        ]
+    def adapt(self, backbone: Backbone) -> Backbone:
+        return backbone.turned_into(StructBackbone, gnn=backbone, width=self.width)
 
     # -- rows of P_bar ----------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from ...benchmark.engine import (
     take_rows,
     to_scipy_csr,
     to_torch_csr,
+    torch_source,
 )
 
 ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
@@ -159,7 +160,7 @@ class NeighGen:
         dGen's bias starts at 1: with a random bias all nodes of a client may be below 0, where ReLU has no gradient,
         and the client would never learn to generate (as the first of ten on Cora).
         """
-        source = torch.Generator().manual_seed(int(generator.integers(2**63)))
+        source = torch_source(generator)
         params = {f"encoder.{n}": v for n, v in self.encoder.init(generator, features, self.latent).items()}
         shapes = {"degree": (1, self.latent), "grow.0": (WIDTHS[0], self.latent), "grow.1": (WIDTHS[1], WIDTHS[0])}
         shapes |= {f"slot.{p}": (self.width or features, WIDTHS[1]) for p in range(self.slots)}
