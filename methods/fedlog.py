@@ -31,12 +31,13 @@ from ..benchmark.engine import (
     option,
     owners,
     placed,
-    rate,
     segment_product,
     stream,
     torch_source,
 )
 from .fedavg import FedAvg
+from .parts.encoders import dropout_factors
+from .parts.prototypes import class_counts
 
 KINDS = ("head", "tail")
 WIDTHS = (256, 512)  # hidden layers of the neighbour generator in the released code
@@ -70,10 +71,7 @@ class LogSAGE(GraphSAGE):
         params = self.embedder(generator, features)
         source = torch_source(generator)
         for kind in KINDS:
-            params[f"norm.{kind}.scale"], params[f"norm.{kind}.shift"] = (
-                torch.ones(self.hidden),
-                torch.zeros(self.hidden),
-            )
+            params |= {f"norm.{kind}.scale": torch.ones(self.hidden), f"norm.{kind}.shift": torch.zeros(self.hidden)}
             params[f"condensed.{kind}"] = glorot(classes * self.condensed, features, source)
         return params
 
@@ -220,9 +218,7 @@ class FedLoG(FedAvg):
         # gradients near 0 enlarge it to 2e-4.
         generators = [self._train_generator(learner.select([k]), first, mean.clone()) for k, mean in enumerate(targets)]
         generator = {name: torch.cat([params[name] for params in generators]) for name in first}
-        owner, label = batch.owner[batch.rows["train"]], batch.label[batch.rows["train"]]
-        counts = torch.bincount(owner * clients.classes + label, minlength=len(clients) * clients.classes)
-        counts = counts.view(len(clients), -1).float()
+        counts = class_counts(batch, clients.classes)
         return {"generator": generator, "classes": counts / counts.sum(1, keepdim=True).clamp(min=1)}
 
     def _train_generator(self, learner: ClientBatch, first: Params, target: torch.Tensor) -> Params:
@@ -234,7 +230,9 @@ class FedLoG(FedAvg):
             params = {name: value[0] for name, value in generator.items()}
             if not len(nodes):
                 return torch.stack([value.sum() for value in params.values()]).sum(0, keepdim=True) * 0
-            made = neighbour(params, nodes, self._dropout(learner.streams, len(nodes)))
+            shape = len(nodes), WIDTHS[1]
+            keep = dropout_factors(learner.streams, "neighbour dropout", shape, self.generator_dropout)
+            made = neighbour(params, nodes, keep)
             error = F.mse_loss(made, target)
             if self.lam_gradient:
                 error = error + self.lam_gradient * self._gradient_distance(learner, nodes, made)
@@ -249,11 +247,6 @@ class FedLoG(FedAvg):
         rows, x = batch.rows["train"].cpu().numpy(), batch.x.value
         means = batch.mean.scipy()[rows] @ (x.cpu().numpy() if isinstance(x, torch.Tensor) else x)
         return torch.from_numpy(means if isinstance(means, np.ndarray) else means.toarray()).float()
-
-    def _dropout(self, streams: Streams, nodes: int) -> torch.Tensor:
-        """Return the factors (nodes, WIDTHS[1]) of dropout in the generator."""
-        kept = streams.keep("neighbour dropout", [nodes * WIDTHS[1]], self.generator_dropout).view(nodes, WIDTHS[1])
-        return kept.float() / (1 - rate(self.generator_dropout))
 
     def _gradient_distance(self, clients: ClientBatch, nodes: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
         """Return the squared distance () of a random network's gradients on the graph and on pairs with neighbours
@@ -274,16 +267,13 @@ class FedLoG(FedAvg):
         return torch.stack([F.mse_loss(a, b) for a, b in zip(grads, wanted, strict=True)]).sum()
 
     def gather(self, server: Server, uploads: Tree) -> Download:
-        share = uploads["classes"]
-        total = share.sum(0)
-        share = torch.where(total > 0, share / total.clamp(min=1e-12), 1 / len(share))
-        server.state["share"] = share
+        share = server.state["share"] = shares(uploads["classes"])
         generators = {n: torch.einsum("kc,k...->c...", share, v) for n, v in uploads["generator"].items()}
         return {"generators": generators}
 
     def keep(self, clients: ClientBatch) -> Tree:
         generators = {name: value[0].clone() for name, value in clients.received["generators"].items()}
-        clients.state = {"generators": [Held(generators)] * len(clients)}
+        clients.state = {"generators": [generators] * len(clients)}  # one copy for all clients of a process
         clients.state["pull"] = torch.zeros(len(clients), clients.classes)
         return {}
 
@@ -301,8 +291,7 @@ class FedLoG(FedAvg):
     def server(self, server: Server, uploads: Tree) -> Download:
         model = super().server(server, {"model": uploads["model"]})
         assert isinstance(model, dict)
-        share = server.state["share"][server.participants]
-        share = torch.where(share.sum(0) > 0, share / share.sum(0).clamp(min=1e-12), 1 / len(share))
+        share = shares(server.state["share"][server.participants])
         nodes = uploads["condensed"].unflatten(1, (server.classes, self.condensed))
         order = [server.generator.permutation(self.condensed) for _ in nodes]
         nodes = torch.stack(
@@ -333,8 +322,8 @@ class FedLoG(FedAvg):
         with torch.no_grad():
             nodes = clients.received["condensed"]  # (K, C, s, d)
             nodes = nodes + pull[:, :, None, None] * (nodes.mean((1, 2), keepdim=True) - nodes)
-            generators = [state.generators for state in clients.state["generators"]]
-            near = torch.stack([neighbour(generator, x) for generator, x in zip(generators, nodes, strict=True)])
+            made = zip(clients.state["generators"], nodes, strict=True)
+            near = torch.stack([neighbour(generators, x) for generators, x in made])
         z = backbone.embed_pairs(clients.params, nodes.flatten(1, 2), near.flatten(1, 2), clients.streams)
         sizes = (z.shape[1],) * count
         head, tail = backbone.compare(clients.params, z.flatten(0, 1), sizes, prototypes)
@@ -346,17 +335,15 @@ class FedLoG(FedAvg):
         return -scores[:, label, :, label].mean((0, 2))
 
 
-class Held:
-    """The generators of all classes, (C, ...), in one copy for all clients of a process."""
-
-    def __init__(self, generators: Params) -> None:
-        self.generators = generators
+def shares(weight: torch.Tensor) -> torch.Tensor:
+    """Return the clients' shares (K, C) of each class, equal ones if no client has it. weight: (K, C)."""
+    total = weight.sum(0)
+    return torch.where(total > 0, weight / total.clamp(min=1e-12), 1 / len(weight))
 
 
 def neighbour(params: Params, rows: torch.Tensor, keep: torch.Tensor | None = None) -> torch.Tensor:
     """Return generated neighbours of rows (..., n, d), by one generator, or by one per class (C, ...)."""
     for i in range(len(WIDTHS)):
         rows = torch.relu(rows @ params[f"{i}.weight"] + params[f"{i}.bias"].unsqueeze(-2))
-    last = len(WIDTHS)
     rows = rows if keep is None else rows * keep
-    return torch.tanh(rows @ params[f"{last}.weight"] + params[f"{last}.bias"].unsqueeze(-2))
+    return torch.tanh(rows @ params[f"{len(WIDTHS)}.weight"] + params[f"{len(WIDTHS)}.bias"].unsqueeze(-2))
