@@ -303,8 +303,8 @@ def whole_argument(name: str, given: Any) -> int:
     raise UserError(f"{name} is a whole number, got {given!r:.60}")
 
 
-def folder_argument(name: str, given: Any) -> Path:
-    """Return the path of a folder; "~" is the home folder. UserError if it is no path."""
+def path_argument(name: str, given: Any) -> Path:
+    """Return the path of a file or folder; "~" is the home folder. UserError if it is no path."""
     try:
         path = os.fspath(given)
         if isinstance(path, str) and path.strip() and "\0" not in path:
@@ -314,8 +314,8 @@ def folder_argument(name: str, given: Any) -> Path:
     except RuntimeError:
         raise UserError(f"{name}: the home folder in {path!r} does not exist; give a whole path") from None
     if given == "":
-        raise UserError(f"{name} is empty; give a folder, or leave it out")
-    raise UserError(f"{name} is the path of a folder, got {given!r:.60}")
+        raise UserError(f"{name} is empty; give a path, or leave it out")
+    raise UserError(f"{name} is a path, got {given!r:.60}")
 
 
 def _is_text(given: Any) -> bool:

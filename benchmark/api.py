@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..metrics import sign
-from ..registry import UserError, folder_argument, several, text_argument
+from ..registry import UserError, path_argument, several, text_argument
 from .known import Known, listed, look_up, overview
 from .store import Store
 from .store.row_file import WRITTEN, reading
@@ -99,15 +99,15 @@ def run(
     lists = {name: several(name, given, str) for name, given in names.items()}
     again, imported = lists.pop("rerun"), lists.pop("plugins")
     store, folder = (
-        Store(folder_argument("results", results)),
-        None if data is None else folder_argument("data", data),
+        Store(path_argument("results", results)),
+        None if data is None else path_argument("data", data),
     )
     own_dataset = None if folder is None else announce(folder, warnings.warn)
     lists["settings"] += metric_setting(metric, own_dataset)
     request = Request(
         **lists, all_suites=all_suites, quick=quick, clients=several("clients", clients, operator.index),
         seeds=several("seeds", seeds, operator.index),
-        own_dataset=own_dataset, tuned=None if tuned is None else Path(tuned),
+        own_dataset=own_dataset, tuned=None if tuned is None else path_argument("tuned", tuned),
     )  # fmt: skip
     if save_models:
         check_safetensors()
@@ -208,7 +208,7 @@ def compare(
     from ..report.compare import comparisons
 
     names = text_argument("first", first), text_argument("second", second)
-    folder = reading(suite) if results is None else folder_argument("results", results)
+    folder = reading(suite) if results is None else path_argument("results", results)
     return comparisons(*names, suite and text_argument("suite", suite), folder)
 
 
@@ -222,7 +222,7 @@ def write_report(
     """
     from ..report import build
 
-    folder = reading() if results is None else folder_argument("results", results)
+    folder = reading() if results is None else path_argument("results", results)
     return build.write(build.make(folder, None if readme is None else Path(readme), figures=figures))
 
 
@@ -251,7 +251,7 @@ def _unfolded(rows: pd.DataFrame, results: str | os.PathLike[str], part: str, in
 
     _check(rows, ["suite", "key"])
     names = [name for name in NAMES if name in rows]
-    store, frames = Store(folder_argument("results", results)).existing(), []
+    store, frames = Store(path_argument("results", results)).existing(), []
     for place in rows[names].to_dict("records"):
         stored = (store.history(place["suite"], place["key"]) or {}).get(part)
         if not stored:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sized
 from contextlib import closing
 from importlib.util import find_spec
 from itertools import chain
@@ -164,11 +165,15 @@ def _tell_cost(studies: list[Study]) -> list[dict[str, Any]]:
         )
     plain_console().print(table)
     cells, rounds = (sum(column) for column in zip(*((study.size, study.rounds) for study in studies), strict=True))
-    typer.echo(f"{len(studies)} studies: {cells} runs, {rounds} rounds")
+    typer.echo(f"{_studies(studies)}: {cells} runs, {rounds} rounds")
     return [
         {"study": study.id, "settings": study.design.own_settings, "trials_per_rung": study.sizes,
          "rounds_per_rung": study.rungs, "runs": study.size, "rounds": study.rounds} for study in studies
     ]  # fmt: skip
+
+
+def _studies(studies: Sized) -> str:
+    return f"{len(studies)} stud{'y' if len(studies) == 1 else 'ies'}"
 
 
 def _tell_hours(tuner: Tuner, name: str, studies: list[Study]) -> None:
@@ -183,7 +188,7 @@ def _tell_hours(tuner: Tuner, name: str, studies: list[Study]) -> None:
         typer.echo(told(costs.of(planned for study in studies for planned in study.planned())))
         left = tuner.left(studies)
         cells = sum(number for runs in left for _, number in runs)
-        typer.echo(f"left: {len(left)} studies, {cells} runs: {told(costs.of(chain.from_iterable(left)))}")
+        typer.echo(f"left: {_studies(left)}, {cells} runs: {told(costs.of(chain.from_iterable(left)))}")
         typer.echo(f"{len(scored)} runs of the suite at what is chosen: {told(costs.of((cell, 1) for cell in scored))}")
 
 

@@ -41,11 +41,12 @@ from .backbones import (
     linear_map,
     linear_maps,
 )
-from .batch import Batch, Features, LabelledRows, as_graph, collate
+from .batch import Batch, LabelledRows, as_graph, collate
 from .client_batch import STATISTICS, ClientBatch, Skip, is_statistic
 from .config import TrainConfig
 from .device import on_host, placed, section
 from .evaluate import MEASURES, Diverged, Evaluator, Models, Scored, Task, add_task
+from .features import Features
 from .graphs.classification import GraphEvaluator, GraphModel, LabelledClientBatch, graph_models
 from .graphs.clustering import Encoder, GraphClientBatch, GraphMethod, encoder_of, k_means
 from .graphs.graphsets import GraphBatch, GraphRows, Operator, neighbours, normalised

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from ...registry import Registry, Spec, option
-from .batch import Batch, Features, LabelledRows
-from .blocks import in_parts
+from .batch import Batch, LabelledRows, in_parts
 from .device import on_host, placed
+from .features import Features
 from .payload import ABSENT, Own, detached, walk
 from .rng import Streams, stream, torch_source
 from .segment_ops import dropout, segment_add, segment_affine, segment_product
@@ -49,7 +49,7 @@ class Backbone(Spec):
     """A model for K clients at once: parameters carry a leading client axis, (K, ...).
 
     Subclasses define the parameters of one layer and its output for stacked rows. by_blocks: a layer may compute other
-    rows than the layer below, as in minibatches of nodes (`blocks.Block`).
+    rows than the layer below, as in minibatches of nodes (`batch.Block`).
     """
 
     by_blocks: ClassVar[bool] = False
@@ -126,7 +126,7 @@ class Backbone(Spec):
         return self.layers
 
     def whole_only(self) -> str | None:
-        """Return why the architecture cannot compute only some rows of a graph (`blocks.Block`), or None."""
+        """Return why the architecture cannot compute only some rows of a graph (`batch.Block`), or None."""
         return None if self.by_blocks else f"the architecture {self.name} computes whole graphs only"
 
     def whole_layer(self, params: Params, i: int, h: torch.Tensor | Features, seen: Any) -> torch.Tensor:

@@ -11,8 +11,9 @@ from pydantic import model_validator
 
 from ...registry import option
 from .backbone import BACKBONES, Backbone, Forward, Params, affine, glorot, linear_map, linear_maps, product
-from .batch import Batch, Features
+from .batch import Batch
 from .device import section
+from .features import Features
 from .kernels import active_kernels
 from .rng import Streams
 from .segment_ops import dropout, is_shared, propagate, segment_add, segment_dot, segment_product, segment_sum

@@ -1,11 +1,16 @@
-"""The data of a client batch: the clients' graphs as one block-diagonal DGLGraph, their rows one after the other."""
+"""The data of a client batch: the clients' graphs as one block-diagonal DGLGraph, their rows one after the other; and
+blocks, the input of a layer that computes other rows than the layer below.
+
+A block is DGL's message flow graph with a client axis. Minibatches of nodes have one block per layer; `in_parts`
+computes a large batch block by block.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import dgl
 import numpy as np
@@ -15,101 +20,8 @@ import torch
 from ...datasets.federation import NodeClient, joined
 from ...registry import UserError
 from .device import on_host, placed
-from .rng import Streams, rate
-from .row_sparse import Touched, rows_of, touched_product
-from .segment_ops import SparseMatrix, adjacency, is_shared, owners, segment_product, to_scipy_csr
-
-
-class Features:
-    """The input features of N stacked rows: dense (N, d), or sparse with one column block per client.
-
-    The sparse block-diagonal matrix (N, K d) times the stacked weights (K d, h) is the input product of all clients.
-    """
-
-    def __init__(self, value: torch.Tensor | sp.csr_matrix, sizes: Sequence[int]) -> None:
-        self.value, self.sizes = value, tuple(sizes)
-
-    @property
-    def width(self) -> int:
-        return int(self.value.shape[1])
-
-    @property
-    def sparse(self) -> bool:
-        return not isinstance(self.value, torch.Tensor)
-
-    @cached_property
-    def matrix(self) -> SparseMatrix:
-        """Sparse features as one (N, d) matrix, without column blocks."""
-        return SparseMatrix(self.value, "input product")
-
-    @cached_property
-    def _blocks(self) -> SparseMatrix:
-        x: sp.csr_matrix = self.value
-        if len(self.sizes) == 1:
-            return self.matrix
-        block = np.repeat(np.arange(len(self.sizes), dtype=np.int64), self.sizes)
-        shift = np.repeat(block * x.shape[1], np.diff(x.indptr))
-        columns = x.indices.astype(np.int64) + shift
-        shape = (x.shape[0], x.shape[1] * len(self.sizes))
-        return SparseMatrix(sp.csr_matrix((x.data, columns, x.indptr), shape=shape), "input product")
-
-    @cached_property
-    def touched(self) -> Touched:
-        """The rows of the input weights that each client's sparse features touch."""
-        return Touched(self.value, self.sizes)
-
-    @cached_property
-    def _compact(self) -> SparseMatrix:
-        """Sparse features with one column per touched pair of client and row, (N, R)."""
-        x: sp.csr_matrix = self.value
-        shape = (x.shape[0], len(self.touched.pairs))
-        return SparseMatrix(sp.csr_matrix((x.data, self.touched.entry, x.indptr), shape=shape), "input product")
-
-    def __matmul__(self, weight: torch.Tensor) -> torch.Tensor:
-        """(N, d) x (K, d, h) -> (N, h), client k's rows times client k's weights."""
-        if isinstance(self.value, torch.Tensor):
-            return segment_product(self.value, weight, self.sizes)
-        by_rows = rows_of(weight)
-        if by_rows is not None and by_rows.touched is self.touched:
-            return touched_product(weight, self._compact)
-        if is_shared(weight):
-            return self.matrix @ weight[0]
-        return self._blocks @ weight.reshape(-1, weight.shape[2])
-
-    def rows(self, picks: torch.Tensor, sizes: Sequence[int]) -> Features:
-        """Some of the rows, client after client. picks: (n,) row numbers; sizes: rows of each client among them."""
-        return Features(self.value[picks if isinstance(self.value, torch.Tensor) else picks.numpy()], sizes)
-
-    def dense(self) -> torch.Tensor:
-        """(N, d) float32. Large for bag-of-words features: use it only if a model needs dense features."""
-        return self.value if isinstance(self.value, torch.Tensor) else torch.from_numpy(self.value.toarray())
-
-    def dropout(self, p: float, streams: Streams) -> Features:
-        """Inverted dropout on the entries; of a sparse matrix on the stored entries only."""
-        if p == 0:
-            return self
-        scale = 1 / (1 - rate(p))
-        if isinstance(self.value, torch.Tensor):
-            keep = streams.keep("input dropout", [n * self.width for n in self.sizes], p)
-            return Features(self.value * keep.view(self.value.shape) * scale, self.sizes)
-        ends = self.value.indptr[np.cumsum((0, *self.sizes))]
-        kept = streams.kept("input dropout", np.diff(ends).tolist(), p)
-        return self._with_data(self.value.data * kept * np.float32(scale))
-
-    def drop_columns(self, keep: torch.Tensor) -> Features:
-        """Zero whole feature columns; keep: bool (K, d), one row per client."""
-        if isinstance(self.value, torch.Tensor):
-            rows = [x * k for x, k in zip(self.value.split_with_sizes(self.sizes), keep, strict=True)]
-            return Features(torch.cat(rows), self.sizes)
-        owner = np.repeat(np.repeat(np.arange(len(self.sizes)), self.sizes), np.diff(self.value.indptr))
-        return self._with_data(self.value.data * keep.numpy()[owner, self.value.indices])
-
-    def _with_data(self, data: np.ndarray) -> Features:
-        x: sp.csr_matrix = self.value
-        made = Features(sp.csr_matrix((data, x.indices, x.indptr), shape=x.shape), self.sizes)
-        if "touched" in self.__dict__:
-            made.touched = self.touched
-        return made
+from .features import Features
+from .segment_ops import SparseMatrix, adjacency, owners, to_scipy_csr
 
 
 class LabelledRows:
@@ -155,6 +67,20 @@ class LabelledRows:
         """(N, ...) as one tensor per client."""
         return list(rows.split_with_sizes(self.sizes))
 
+    # The interface to the layers of a backbone.
+
+    def layer(self, i: int) -> Any:
+        """The input of layer i: this batch, or a block."""
+        return self
+
+    def computed(self, rows: Any) -> Any:
+        """Of the rows of the layer below, those that the layer computes. rows: a tensor or `Features`."""
+        return rows
+
+    def final(self, i: int, rows: torch.Tensor) -> torch.Tensor:
+        """Of the rows of layer i, those that the last layer computes."""
+        return rows
+
 
 @dataclass(frozen=True)
 class EdgeRows:
@@ -176,7 +102,7 @@ class Batch(LabelledRows):
     graph: batched DGLGraph, N nodes, without self-loops, on the host for every device of the run. x: input features.
     sizes: nodes of each client. label: (N,); masks: bool (N,) for "train", "val", "test". global_id: (N,) node ids in
     the whole graph, unique within a client only. propagation: a matrix (N, N) that a method uses instead of `gcn`.
-    at_once: rows that a backbone computes at a time without gradients (`blocks.in_parts`); None: all.
+    at_once: rows that a backbone computes at a time without gradients (`in_parts`); None: all.
     sums_first: sum dense features over neighbours once, before they are multiplied by the first layer's weights.
     """
 
@@ -190,29 +116,15 @@ class Batch(LabelledRows):
     at_once: int | None = None
     sums_first: bool = False
 
-    @cached_property
-    def memo(self) -> dict[str, Any]:
-        """Cached results by name."""
-        return {}
-
-    # The interface to the layers of a backbone; `blocks.Block` and `blocks.SampledRows` have it too.
-
-    def layer(self, i: int) -> Batch:
-        """The input of layer i: this batch, or a block."""
-        return self
-
     @property
     def above(self) -> Batch:
         """The rows that a layer computes."""
         return self
 
-    def computed(self, rows: Any) -> Any:
-        """Of the rows of the layer below, those that the layer computes. rows: a tensor or `Features`."""
-        return rows
-
-    def final(self, i: int, rows: torch.Tensor) -> torch.Tensor:
-        """Of the rows of layer i, those that the last layer computes."""
-        return rows
+    @cached_property
+    def memo(self) -> dict[str, Any]:
+        """Cached results by name."""
+        return {}
 
     @cached_property
     @on_host()
@@ -235,6 +147,13 @@ class Batch(LabelledRows):
     def degrees(self) -> torch.Tensor:
         """(N,) in-edges of each node."""
         return placed(self.graph.in_degrees())
+
+    @cached_property
+    @on_host()
+    def in_edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """(N + 1,) ends and (edges,) sources of the in-edges of the rows."""
+        ends, sources, _ = self.graph.adj_tensors("csc")
+        return ends.numpy(), sources.numpy()
 
     @cached_property
     @on_host()
@@ -308,3 +227,134 @@ def collate(clients: Sequence[NodeClient]) -> Batch:
     masks = {name: placed(graph.ndata[f"{name}_mask"].bool()) for name in ("train", "val", "test")}
     label, ids = (placed(graph.ndata[name]) for name in ("label", "global_id"))
     return Batch(graph, Features(value, sizes), sizes, label, masks, ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(LabelledRows):
+    """Rows without labels. sizes: rows of each client."""
+
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Block(Rows):
+    """n rows of a layer, computed from m rows of the layer below, which contain them. sizes: rows below of each client.
+
+    above: the n rows. at: (n,) their places below. ends (n + 1,), sources (edges,): the in-edges of each row, as places
+    below. degrees: (m,) in-edges in the whole graph. If a row has fewer in-edges here, each has a larger weight, so
+    that the expected sum is the sum over all in-edges.
+    """
+
+    above: Rows
+    at: np.ndarray
+    ends: np.ndarray
+    sources: np.ndarray
+    degrees: np.ndarray
+
+    @cached_property
+    def _in_degrees(self) -> np.ndarray:
+        """(n,) in-edges of each row in this block."""
+        return np.diff(self.ends)
+
+    def _per_edge(self, of_row: np.ndarray) -> np.ndarray:
+        return np.repeat(of_row, self._in_degrees)
+
+    @cached_property
+    def _edge_weights(self) -> np.ndarray:
+        """(edges,) in-edges of the whole graph per in-edge of this block."""
+        return self._per_edge((self.degrees[self.at] / np.maximum(self._in_degrees, 1)).astype(np.float32))
+
+    def _matrix(self, values: np.ndarray) -> SparseMatrix:
+        shape = (len(self.at), len(self.degrees))
+        return SparseMatrix(sp.csr_matrix((values, self.sources, self.ends), shape=shape))
+
+    @cached_property
+    @on_host()
+    def gcn(self) -> SparseMatrix:
+        """(n, m) rows of D^-1/2 (A + I) D^-1/2, D the degrees of A + I in the whole graph."""
+        inverse = (self.degrees + 1).astype(np.float32) ** -0.5
+        edges = self._edge_weights * self._per_edge(inverse[self.at]) * inverse[self.sources]
+        values = np.insert(edges, self.ends[:-1], inverse[self.at] ** 2)
+        columns = np.insert(self.sources, self.ends[:-1], self.at)
+        ends = self.ends + np.arange(len(self.ends))
+        return SparseMatrix(sp.csr_matrix((values, columns, ends), shape=(len(self.at), len(self.degrees))))
+
+    @cached_property
+    @on_host()
+    def mean(self) -> SparseMatrix:
+        """(n, m) the mean over the neighbours in this block."""
+        return self._matrix(self._per_edge(1 / np.maximum(self._in_degrees, 1).astype(np.float32)))
+
+    @cached_property
+    @on_host()
+    def sum(self) -> SparseMatrix:
+        """(n, m) the sum over the neighbours in this block, scaled to the number of all neighbours."""
+        return self._matrix(self._edge_weights)
+
+    @cached_property
+    @on_host()
+    def looped(self) -> dgl.DGLGraph:
+        """DGL's block, with an edge from each row to itself."""
+        rows = np.arange(len(self.at))
+        source, target = np.concatenate([self.sources, self.at]), np.concatenate([self._per_edge(rows), rows])
+        ends = torch.from_numpy(source.astype(np.int64)), torch.from_numpy(target)
+        return dgl.create_block(ends, num_src_nodes=len(self.degrees), num_dst_nodes=len(rows))
+
+    def computed(self, rows: Any) -> Any:
+        """Of the rows below, those that are computed. rows: a tensor (m, ...) or `Features`."""
+        at = torch.from_numpy(self.at)
+        return rows.rows(at, self.above.sizes) if isinstance(rows, Features) else rows.index_select(0, placed(at))
+
+
+class Part(NamedTuple):
+    """Consecutive rows of a batch; their block; the rows below (m,)."""
+
+    rows: slice
+    block: Block
+    below: torch.Tensor
+
+
+def parts_of(batch: Batch, *, neighbours: bool) -> list[Part]:
+    """The parts of `at_once` rows of a batch, with all neighbours or none; cached."""
+    parts: list[Part] = batch.memo.setdefault(f"parts {neighbours}", [])
+    if parts:
+        return parts
+    (ends, sources), offsets, total = batch.in_edges, np.array(batch.offsets), len(batch.label)
+    degrees, step = np.diff(ends), batch.at_once or total
+
+    def sizes(rows: np.ndarray) -> tuple[int, ...]:
+        """The number of the given rows, sorted, of each client."""
+        return tuple(np.diff(np.searchsorted(rows, offsets)).tolist())
+
+    for first in range(0, total, step):
+        rows = np.arange(first, min(first + step, total))
+        bounds = ends[rows[0] : rows[-1] + 2] if neighbours else np.zeros(len(rows) + 1, np.int64)
+        into = sources[bounds[0] : bounds[-1]]
+        below = np.union1d(rows, into)
+        block = Block(
+            sizes(below), Rows(sizes(rows)), np.searchsorted(below, rows), bounds - bounds[0],
+            np.searchsorted(below, into), degrees[below],
+        )  # fmt: skip
+        parts.append(Part(slice(first, first + len(rows)), block, torch.from_numpy(below)))
+    return parts
+
+
+def in_parts(backbone: Any, params: dict[str, torch.Tensor], batch: Batch) -> list[torch.Tensor]:
+    """Each layer's output before activation, (N, c), computed part by part; no gradient, no dropout.
+
+    Memory: the outputs, and one layer's values of `at_once` rows and their neighbours.
+    """
+    parts, outputs = parts_of(batch, neighbours=backbone.hops > 0), list[torch.Tensor]()
+    for i in range(backbone.layers):
+        out: torch.Tensor | None = None
+        for part in parts:
+            if i == 0:
+                h: Any = batch.x.rows(part.below, part.block.sizes)
+            else:
+                h = torch.relu(outputs[-1].index_select(0, placed(part.below)))
+            z = backbone.whole_layer(params, i, h, part.block)
+            out = z.new_empty(len(batch.label), z.shape[1]) if out is None else out
+            out[part.rows] = z
+        assert out is not None
+        outputs.append(out)
+    return outputs

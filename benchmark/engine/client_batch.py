@@ -9,14 +9,14 @@ from typing import Any
 import torch
 
 from .backbone import Forward, Network, Params
-from .batch import Batch, Features, collate
+from .batch import Batch, collate
 from .config import TrainConfig
 from .device import section
+from .features import Features, Touched, rows_of, spread
 from .lazy import Lazy
 from .optim import StackedOptimiser, Tensors, cross_entropy, sum_squares
 from .payload import Tree
 from .rng import Streams
-from .row_sparse import Touched, rows_of, spread
 from .segment_ops import is_shared, segment_sum
 
 Loss = Callable[["ClientBatch"], torch.Tensor]
@@ -146,7 +146,7 @@ class ClientBatch:
     def load(self, values: Params) -> None:
         """Replace parameters (all or some names) by copies of `values`.
 
-        Equal input weights for all clients are stored by the rows that each client's data touch (`row_sparse`), unless
+        Equal input weights for all clients are stored by the rows that each client's data touch (`features`), unless
         training has needed them whole before.
         """
         self.params = self.params | {

@@ -19,8 +19,7 @@ import dgl
 import torch
 from torch.autograd import Function
 
-from .bags import Bags, sum_bags
-from .kernels import Kernels
+from .kernels import Bags, Kernels, applied, sum_bags
 
 LONGEST = 64  # most entries that a thread adds one after the other
 Layers = tuple[Bags, ...]  # a sparse matrix as a product of layers; the first is applied first
@@ -84,7 +83,7 @@ class GpuKernels(Kernels):
 
     def segment_dot(self, rows: torch.Tensor, vector: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         owner, held = clients_of(tuple(sizes), rows.device)
-        of_each: torch.Tensor = _Gather.apply(vector.flatten(1), owner, held)  # type: ignore[no-untyped-call]
+        of_each = applied(_Gather, vector.flatten(1), owner, held)
         return (rows * of_each.view(len(rows), *vector.shape[1:])).sum(-1)
 
     def positive(self, rows: torch.Tensor) -> torch.Tensor:
@@ -106,8 +105,7 @@ class GpuKernels(Kernels):
 
     def copy_e_sum(self, graph: dgl.DGLGraph, e: torch.Tensor) -> torch.Tensor:
         edges = edges_of(graph, e.device)
-        summed: torch.Tensor = _SumByBag.apply(e, edges.target, edges.entering)  # type: ignore[no-untyped-call]
-        return summed
+        return applied(_SumByBag, e, edges.target, edges.entering)
 
     def copy_e_max(self, graph: dgl.DGLGraph, e: torch.Tensor) -> torch.Tensor:
         target = edges_of(graph, e.device).target.view(-1, *[1] * (e.dim() - 1)).expand_as(e)
@@ -244,13 +242,11 @@ def edges_of(graph: dgl.DGLGraph, device: torch.device) -> Edges:
 
 
 def _from_source(edges: Edges, rows: torch.Tensor) -> torch.Tensor:
-    values: torch.Tensor = _Gather.apply(rows, edges.source, edges.leaving)  # type: ignore[no-untyped-call]
-    return values
+    return applied(_Gather, rows, edges.source, edges.leaving)
 
 
 def _from_target(edges: Edges, rows: torch.Tensor) -> torch.Tensor:
-    values: torch.Tensor = _Gather.apply(rows, edges.target, edges.entering)  # type: ignore[no-untyped-call]
-    return values
+    return applied(_Gather, rows, edges.target, edges.entering)
 
 
 GPU = GpuKernels()

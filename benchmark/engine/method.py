@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ...datasets.federation import Federation, Goal
-from ...registry import Registry, Spec, UserError
+from ...registry import Registry, Spec, UserError, did_you_mean
 from .backbone import BACKBONES, Backbone, Network, Params, initial
 from .batch import Batch
 from .client_batch import ClientBatch
@@ -41,6 +41,7 @@ RENAMED = {  # former class attributes of methods, and their replacements
     "graphwise": 'tasks = ("node", "graph-classification")',
     "domainwise": "heterogeneous_features = True",
 }
+CHOICES = {"delivers": ("global", "personal"), "features": ("dense", "sparse")}  # the values of class attributes
 
 
 @dataclass
@@ -199,6 +200,14 @@ class Method(Spec):
         for name, instead in RENAMED.items():
             if name in vars(cls):
                 raise UserError(f"{cls.__name__}.{name} is no longer read: write {instead} (CONTRIBUTING.md)")
+        for name, choices in CHOICES.items():
+            if isinstance(value := vars(cls).get(name), str) and value not in choices:
+                raise did_you_mean(value, choices, f"{cls.__name__}.{name}")
+        if isinstance(cls.tasks, str):
+            raise UserError(f"{cls.__name__}.tasks is a tuple of names: write tasks = ({cls.tasks!r},)")
+        for task in cls.tasks:
+            if task not in WHAT:
+                raise did_you_mean(str(task), WHAT, f"task of {cls.__name__}")
 
     def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
         """Return why the method does not apply to this federated dataset or these backbones, or None."""

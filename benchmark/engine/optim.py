@@ -15,9 +15,9 @@ from torch.optim.sgd import sgd
 
 from .config import TrainConfig
 from .device import HOST, section
-from .kernels import active_kernels
+from .features import rows_of, stored
+from .kernels import active_kernels, applied
 from .lazy import in_parts, whole
-from .row_sparse import rows_of, stored
 from .segment_ops import segment_sum
 
 aten = torch.ops.aten
@@ -55,8 +55,7 @@ def cross_entropy(
     logits: (N, C). rows: (n,) different row numbers; label, share, owner: (n,) the class, the weight and the client's
     position of each row. There is no second derivative.
     """
-    losses: torch.Tensor = _CrossEntropy.apply(logits, rows, label, share, owner, clients)  # type: ignore[no-untyped-call]
-    return losses
+    return applied(_CrossEntropy, logits, rows, label, share, owner, clients)
 
 
 Tensors = dict[str, torch.Tensor]

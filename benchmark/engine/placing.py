@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from .device import HOST, compute_on, here
 from .gpu_kernels import GPU
-from .kernels import CPU, Kernels, using
+from .kernels import using
 
 
 @contextmanager
@@ -36,17 +36,12 @@ def on(device: torch.device) -> Iterator[None]:
     # Gradients are computed in the calling thread: Functions in Python would compete with a second thread.
     one_thread = torch.autograd.set_multithreading_enabled(False)
     repeatable = _repeatable(device) if device.type == "cuda" else nullcontext()
-    with using(kernels_of(device)), repeatable, _from_numpy_placed(), one_thread, _Placing():
+    with using(GPU), repeatable, _from_numpy_placed(), one_thread, _Placing():
         compute_on(device)
         try:
             yield
         finally:
             compute_on(before)
-
-
-def kernels_of(device: torch.device) -> Kernels:
-    """Return the kernels that compute on a device."""
-    return CPU if device.type == "cpu" else GPU
 
 
 def _sent(value: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,11 @@ from dgl.dataloading import NeighborSampler
 from dgl.utils import get_num_threads, set_num_threads
 
 from .backbone import Backbone
-from .batch import Batch
-from .blocks import Block, Rows, SampledRows, in_edges
+from .batch import Batch, Block, LabelledRows, Rows
 from .client_batch import ClientBatch
 from .config import TrainConfig
 from .device import on_host, placed
+from .features import Features
 
 if TYPE_CHECKING:
     from .method import Method
@@ -28,6 +28,39 @@ if TYPE_CHECKING:
 Shown = tuple[Any, tuple[Any, ...]]  # the `batch` and `data` of a client batch
 NO_ROWS = np.empty(0, np.int64)
 ROWS = 2**17  # computed at once without gradients
+
+
+@dataclass(frozen=True, eq=False)
+class SampledRows(LabelledRows):
+    """A minibatch of training nodes, with the blocks that compute them.
+
+    sizes, label, masks, global_id: of the nodes. x: features of the rows below the first block, or of the nodes if
+    there is no block, as for an MLP. blocks: one per layer.
+    """
+
+    x: Features
+    sizes: tuple[int, ...]
+    label: torch.Tensor
+    masks: dict[str, torch.Tensor]
+    global_id: torch.Tensor
+    blocks: Sequence[Block]
+    at_once: None = None
+
+    def layer(self, i: int) -> Any:
+        """The input of layer i: a block, or this batch if it has none."""
+        return self.blocks[i] if self.blocks else self
+
+    @property
+    def above(self) -> SampledRows:
+        return self
+
+    def final(self, i: int, rows: torch.Tensor) -> torch.Tensor:
+        """Of the rows of layer i, the nodes of this batch, which are the first rows of each client."""
+        if not self.blocks or i == len(self.blocks) - 1:
+            return rows
+        starts = np.cumsum([0, *self.blocks[i].above.sizes[:-1]])
+        at = np.concatenate([start + np.arange(n) for start, n in zip(starts, self.sizes, strict=True)])
+        return rows.index_select(0, placed(torch.from_numpy(at)))
 
 
 class MinibatchClientBatch(ClientBatch):
@@ -110,7 +143,7 @@ class SampledClientBatch(MinibatchClientBatch):
     def _graph(self) -> dgl.DGLGraph:
         """The in-edges of all rows, without columns: the sampler needs no more."""
         with on_host():
-            ends, sources = (torch.from_numpy(part) for part in in_edges(self._whole))
+            ends, sources = (torch.from_numpy(part) for part in self._whole.in_edges)
             return dgl.graph(("csc", (ends, sources, torch.empty(0, dtype=ends.dtype))), num_nodes=len(ends) - 1)
 
     @property
@@ -165,7 +198,7 @@ class SampledClientBatch(MinibatchClientBatch):
 
     @cached_property
     def _degrees(self) -> np.ndarray:
-        return np.diff(in_edges(self._whole)[0])
+        return np.diff(self._whole.in_edges[0])
 
 
 @contextmanager

@@ -20,7 +20,7 @@ import torch
 from torch.autograd import Function
 
 from .device import here, on_host, section
-from .kernels import ROWS, active_kernels
+from .kernels import ROWS, active_kernels, applied
 from .rng import Streams, rate
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
@@ -55,11 +55,6 @@ def to_scipy_csr(tensor: torch.Tensor) -> sp.csr_matrix:
 def take_rows(feat: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     """The rows `ids` of a dense or sparse CSR feature matrix, in the same layout."""
     return to_torch_csr(to_scipy_csr(feat)[ids.numpy()]) if feat.layout == torch.sparse_csr else feat[ids]
-
-
-def _apply(function: type[Function], *inputs: Any) -> torch.Tensor:
-    out: torch.Tensor = function.apply(*inputs)  # type: ignore[no-untyped-call]
-    return out
 
 
 class SparseMatrix:
@@ -99,7 +94,7 @@ class SparseMatrix:
 
     def __matmul__(self, dense: torch.Tensor) -> torch.Tensor:
         """(n, m) @ (m, c) -> (n, c)."""
-        return _apply(_SparseProduct, dense, self)
+        return applied(_SparseProduct, dense, self)
 
 
 def csr_product(matrix: Any, dense: torch.Tensor, *, ones: bool = False) -> torch.Tensor:
@@ -165,7 +160,7 @@ def segment_product(rows: torch.Tensor, weight: torch.Tensor, sizes: Sequence[in
             if rows.requires_grad:
                 return rows @ weight[0]
             return active_kernels().products(rows, weight[:1], (len(rows),))
-    return _apply(_SegmentProduct, rows, weight, None, sizes)
+    return applied(_SegmentProduct, rows, weight, None, sizes)
 
 
 def segment_affine(
@@ -175,7 +170,7 @@ def segment_affine(
     one addition per client is faster there than one for all rows."""
     if len(rows) < ROWS * len(sizes) or is_shared(weight) or is_shared(bias):
         return segment_add(segment_product(rows, weight, sizes), bias, sizes)
-    return _apply(_SegmentProduct, rows, weight, bias, sizes)
+    return applied(_SegmentProduct, rows, weight, bias, sizes)
 
 
 class _SegmentAdd(Function):
@@ -239,14 +234,14 @@ def propagate(
     if is_shared(bias) and not bias.requires_grad:
         summed = matrix @ rows
         return (summed.add_(rows) if own else summed).add_(bias[0])
-    return _apply(_Propagate, rows, bias, matrix, sizes, own)
+    return applied(_Propagate, rows, bias, matrix, sizes, own)
 
 
 def segment_add(rows: torch.Tensor, bias: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
     """(N, c) + (K, c) -> (N, c): client k's vector is added to each of its rows."""
     if is_shared(bias) and not bias.requires_grad:
         return rows + bias[0]
-    return _apply(_SegmentAdd, rows, bias, sizes)
+    return applied(_SegmentAdd, rows, bias, sizes)
 
 
 def segment_dot(rows: torch.Tensor, vector: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
@@ -287,4 +282,4 @@ def dropout(
         keep = streams.keep("dropout", [n * rows.shape[1] for n in sizes], p).view(rows.shape)
         if relu:
             keep &= active_kernels().positive(rows)
-        return _apply(_Masked, rows, keep, 1 / (1 - rate(p)))
+        return applied(_Masked, rows, keep, 1 / (1 - rate(p)))

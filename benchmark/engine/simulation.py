@@ -26,7 +26,7 @@ from .views import with_edges_between
 # Bounds on parameters, gradients and optimiser state of a client batch: more bytes use the cache less, fewer take more
 # calls (see `profile`). They are constants because rounding depends on the client batches and must be the same on every
 # machine. `FEW_BYTES`, for up to `lazy.FEW` clients, counts whole parameters; `BATCH_BYTES` counts stored rows
-# (`row_sparse`).
+# (`features`).
 FEW_BYTES = 32 * 2**20
 BATCH_BYTES = 128 * 2**20
 BATCH_ROWS = 2**18  # most nodes of a client batch, on average: a step keeps values of each node in memory
@@ -184,7 +184,7 @@ def _count_bytes(totals: list[int], clients: ClientBatch, message: Tree) -> None
 def _fitting_batch(server: Server, federation: Federation) -> int:
     """The largest number of clients (at least 1) whose parameters, gradients, two moments and nodes fit the bounds.
 
-    With many clients, only the mean share of touched rows of the input weights counts (`row_sparse`).
+    With many clients, only the mean share of touched rows of the input weights counts (`features`).
     """
     few = server.clients <= lazy.FEW
     share, bound = (1.0, FEW_BYTES) if few else (_touched_share(federation), BATCH_BYTES)

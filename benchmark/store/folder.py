@@ -34,7 +34,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from ... import files
-from ...registry import UserError, folder_argument
+from ...registry import UserError, path_argument
 from . import row_file, verified
 from .row_file import LOCKS, LOGS, SUBMISSIONS, is_rows, place, reading, safe_name
 from .schema import COLUMNS, RULES, AnyRow, Row, Standing, loaded
@@ -184,7 +184,7 @@ def load_results(
     """
     import pandas as pd
 
-    path = reading(suite) if results is None else folder_argument("results", results)
+    path = reading(suite) if results is None else path_argument("results", results)
     rows = Store(path).existing().rows(suite, latest_only=True)
     frame: pd.DataFrame = pd.DataFrame([row.model_dump() for row in rows], columns=COLUMNS)
     return expanded(frame) if expand else frame

@@ -90,7 +90,7 @@ def page(entries: Sequence[Finished]) -> str:
         f"# Tuning of suite {md(entries[0].study.suite)}",
         "Written by `fglbench tune --report`; docs/tuning.md says how settings are chosen. Validation, in percent;"
         " errors in their unit.",
-        f"{len(entries)} studies, {cells} runs ({failed} not ok), {hours:.1f} h in all.",
+        f"Studies: {len(entries)}, of {cells} runs ({failed} not ok), {hours:.1f} h in all.",
         "## Budget",
         _budget(entries),
         "## What was chosen",

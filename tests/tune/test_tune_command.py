@@ -159,11 +159,11 @@ def test_a_dry_run_gives_the_cost_from_earlier_trials(done, suite, odd, capsys) 
     [
         ([], ["-m", "fedavg"], "left: 0 studies, 0 runs"),
         ([], ["-m", "fedavg,t-broken"], "left: 0 studies, 0 runs"),  # a failure is a row
-        ([], ["-m", "fedavg,t-broken", "--rerun", "failed"], "left: 1 studies, 6 runs"),
-        ([9, 9], ["-m", "fedavg"], "left: 1 studies, 2 runs"),
-        ([9], ["-m", "fedavg"], "left: 1 studies, 1 runs"),
-        ([3], ["-m", "fedavg"], "left: 1 studies, 3 runs"),  # the rungs above it depend on it
-        ([], ["-m", "fedavg,local"], "left: 1 studies, 6 runs"),
+        ([], ["-m", "fedavg,t-broken", "--rerun", "failed"], "left: 1 study, 6 runs"),
+        ([9, 9], ["-m", "fedavg"], "left: 1 study, 2 runs"),
+        ([9], ["-m", "fedavg"], "left: 1 study, 1 runs"),
+        ([3], ["-m", "fedavg"], "left: 1 study, 3 runs"),  # the rungs above it depend on it
+        ([], ["-m", "fedavg,local"], "left: 1 study, 6 runs"),
     ],
 )
 def test_a_dry_run_counts_the_remaining_runs(done, suite, odd, tmp_path, capsys, gone, more, left) -> None:

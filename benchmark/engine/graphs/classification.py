@@ -12,10 +12,11 @@ import torch
 
 from ....datasets.federation import GraphClient, GraphSetData, Measure
 from ..backbone import Backbone, Forward, Params, affine, linear_maps
-from ..batch import Features, LabelledRows
+from ..batch import LabelledRows
 from ..client_batch import ClientBatch
 from ..device import section
 from ..evaluate import MEASURES, Evaluator, Models, Scored, Task, add_task
+from ..features import Features
 from ..method import Method, at_home, crossing
 from ..rng import Streams, torch_source
 from ..sampled_batch import MinibatchClientBatch, Shown

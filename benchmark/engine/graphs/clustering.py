@@ -6,7 +6,7 @@ Scores: k-means on the embeddings of all graphs, with clusters matched one-to-on
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar, Literal, TypeVar
@@ -23,7 +23,7 @@ from ..config import TrainConfig
 from ..evaluate import Diverged, Evaluator, Models, Scored, Task, add_task, beside, demanded
 from ..method import Method
 from ..rng import stream, torch_source
-from ..sampled_batch import NO_ROWS, cut
+from ..sampled_batch import MinibatchClientBatch, Shown, cut
 from ..target import Target
 from .graphsets import GraphBatch, GraphStack
 
@@ -93,8 +93,8 @@ class GraphMethod(Method):
         raise NotImplementedError
 
 
-class GraphClientBatch(ClientBatch):
-    """A client batch whose members are `GraphClient`s without labels.
+class GraphClientBatch(MinibatchClientBatch):
+    """A client batch whose members are `GraphClient`s without labels; it has no `batch` and no `data`.
 
     held: per client, the numbers of its graphs in the stack. minibatch: the graphs of the current step.
     """
@@ -105,11 +105,8 @@ class GraphClientBatch(ClientBatch):
     def _collate(self) -> None:
         self.members = [replace(member, label=torch.empty(0, dtype=torch.long)) for member in self.members]
         counts = [len(member.graphs) for member in self.members]
-        self.held = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])
-
-    @property
-    def inputs(self) -> None:
-        """None: each minibatch has other features."""
+        self.held = self._trained = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])
+        self.batch, self.data = None, ()  # type: ignore[assignment]
 
     @cached_property
     def stack(self) -> GraphStack:
@@ -124,21 +121,13 @@ class GraphClientBatch(ClientBatch):
             part.stack = self.stack.part(graphs, np.concatenate([self.held[p] for p in positions]))
         return part
 
-    def steps(self) -> Iterator[list[int] | None]:
-        """An epoch of minibatches of `config.batch_size` graphs, in an order drawn from each client's stream.
+    def _chunks(self, generator: np.random.Generator, rows: np.ndarray) -> list[np.ndarray]:
+        """The minibatches of a client's epoch; a single one is shuffled too."""
+        return cut(generator.permutation(rows), self.config.batch_size)
 
-        All clients' minibatches of a step are one batched computation. A client with fewer minibatches skips the last
-        steps.
-        """
-        chunks = [
-            cut(generator.permutation(graphs), self.config.batch_size)
-            for generator, graphs in zip(self.streams("minibatches"), self.held, strict=True)
-        ]
-        for step in range(max(map(len, chunks))):
-            picks = [minibatches[step] if step < len(minibatches) else NO_ROWS for minibatches in chunks]
-            active = [k for k, minibatches in enumerate(chunks) if step < len(minibatches)]
-            self.minibatch = self.stack.batch(picks)
-            yield None if len(active) == len(self) else active
+    def _minibatch(self, picks: Sequence[np.ndarray]) -> Shown:
+        self.minibatch = self.stack.batch(picks)
+        return self.minibatch, ()
 
 
 CHUNK = 512  # graphs embedded at a time; no number depends on it, because embeddings do not depend on the batch

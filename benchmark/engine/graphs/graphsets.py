@@ -19,8 +19,9 @@ import scipy.sparse as sp
 import torch
 
 from ....datasets.federation import GraphClient
-from ..batch import Batch, EdgeRows, Features, LabelledRows
+from ..batch import Batch, EdgeRows, LabelledRows
 from ..device import on_host, placed, section
+from ..features import Features
 from ..segment_ops import SparseMatrix, adjacency, owners, segment_sum
 
 # (block-diagonal adjacency of all graphs, first row of each graph and the number of rows) -> a symmetric block-diagonal

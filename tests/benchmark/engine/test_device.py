@@ -15,8 +15,8 @@ from fglbench.benchmark.contract.trial import trials
 from fglbench.benchmark.engine import Params, backbone, placing
 from fglbench.benchmark.engine.backbones import Backbone
 from fglbench.benchmark.engine.device import HOST, here, on_host, placed
-from fglbench.benchmark.engine.kernels import active_kernels
-from fglbench.benchmark.engine.placing import kernels_of, on
+from fglbench.benchmark.engine.kernels import CPU, active_kernels
+from fglbench.benchmark.engine.placing import on
 from fglbench.benchmark.engine.train import train
 from fglbench.methods import METHODS
 
@@ -109,4 +109,4 @@ def test_a_failed_run_restores_the_host(far: torch.device) -> None:
     with pytest.raises(ZeroDivisionError), on(far):
         raise ZeroDivisionError
     assert (here(), torch.zeros(1).device) == (HOST, HOST)
-    assert active_kernels() is kernels_of(HOST)
+    assert active_kernels() is CPU

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.metrics import f1_score, roc_auc_score
 
-from fglbench.benchmark.engine import Skip, TrainConfig, stream
+from fglbench.benchmark.engine import Skip, TorchMethod, TrainConfig, stream
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
 from fglbench.benchmark.engine.graphs.classification import GraphModel, LabelledClientBatch
 from fglbench.benchmark.engine.simulation import Simulation
@@ -338,3 +338,18 @@ def test_an_old_flag_is_one_line_that_names_the_new_one(name: str) -> None:
     with pytest.raises(UserError, match=rf"Old.{name} is no longer read: write \w+ = ") as caught:
         type("Old", (METHODS.cls("fedavg"),), {name: True, "__doc__": "Old.", "__module__": __name__})
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"delivers": "persnal"}, "unknown Wrong.delivers 'persnal'; did you mean 'personal'"),
+        ({"features": "spars"}, "unknown Wrong.features 'spars'; did you mean 'sparse'"),
+        ({"tasks": ("nodes",)}, "unknown task of Wrong 'nodes'; did you mean 'node'"),
+        ({"tasks": "node"}, "Wrong.tasks is a tuple of names: write tasks = ('node',)"),
+    ],
+)
+def test_a_wrong_class_attribute_is_one_line(attributes: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        type("Wrong", (TorchMethod,), attributes | {"__doc__": "Wrong.", "__module__": __name__})
+    assert str(caught.value).startswith(message)

@@ -9,8 +9,9 @@ import torch
 
 from fglbench.benchmark.engine import evaluate, sampled_batch, simulation
 from fglbench.benchmark.engine.backbones import GCN
-from fglbench.benchmark.engine.batch import Batch, Features
+from fglbench.benchmark.engine.batch import Batch
 from fglbench.benchmark.engine.config import TrainConfig
+from fglbench.benchmark.engine.features import Features
 from fglbench.benchmark.engine.train import train
 from fglbench.datasets import build_federation
 from fglbench.datasets.csbm import CSBM

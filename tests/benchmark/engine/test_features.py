@@ -13,10 +13,10 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from fglbench.benchmark.engine import BACKBONES, METHODS, TrainConfig, average, lazy, payload, row_sparse, simulation
+from fglbench.benchmark.engine import BACKBONES, METHODS, TrainConfig, average, features, lazy, payload, simulation
+from fglbench.benchmark.engine.features import ByRows, Touched, rows_of, spread
 from fglbench.benchmark.engine.lazy import Lazy, whole
 from fglbench.benchmark.engine.payload import Seal, merge, transform
-from fglbench.benchmark.engine.row_sparse import ByRows, Touched, rows_of, spread
 from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation, NodeClient
 
@@ -73,9 +73,9 @@ def held(running: Simulation) -> list[torch.Tensor]:
 
 def both(monkeypatch: pytest.MonkeyPatch, *args: Any, **kwargs: Any) -> tuple[Simulation, Simulation]:
     """The same run with plain tensors and by rows."""
-    monkeypatch.setattr(row_sparse, "WORTH", PLAIN)
+    monkeypatch.setattr(features, "WORTH", PLAIN)
     plain = run(*args, **kwargs)
-    monkeypatch.setattr(row_sparse, "WORTH", BY_ROWS)
+    monkeypatch.setattr(features, "WORTH", BY_ROWS)
     return plain, run(*args, **kwargs)
 
 
@@ -118,7 +118,7 @@ def test_weights_that_a_loss_reads_stay_whole(federation: Make, monkeypatch: pyt
 def test_results_do_not_depend_on_the_client_batch_size(
     few: int, federation: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_sparse, "WORTH", BY_ROWS)
+    monkeypatch.setattr(features, "WORTH", BY_ROWS)
     monkeypatch.setattr(lazy, "FEW", few)
     monkeypatch.setattr(payload, "LARGE", 0)
     world = narrow(federation)
@@ -130,7 +130,7 @@ def test_results_do_not_depend_on_the_client_batch_size(
 
 
 def test_reading_weights_between_rounds_changes_nothing(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_sparse, "WORTH", BY_ROWS)
+    monkeypatch.setattr(features, "WORTH", BY_ROWS)
     looked, alone = run(narrow(federation), rounds=1), run(narrow(federation), rounds=1)
     looked.client_batches[0].params["0.weight"].sum()
     for running in (looked, alone):
@@ -199,7 +199,7 @@ def test_gradients_of_several_uses_add_up() -> None:
     """Two input products, and one with a look at the whole weights beside: the gradient of the plain product."""
     _, plain, touched = weights()
     x = sp.csr_matrix((np.array([2.0, 3.0, 5.0], np.float32), ([0, 1, 2], [0, 1, 2])), shape=(3, 4))
-    from fglbench.benchmark.engine.batch import Features
+    from fglbench.benchmark.engine.features import Features
 
     features = Features(x, (1, 1, 1))
     features.touched = touched

@@ -1,4 +1,4 @@
-"""Weights of sparse features, stored by the rows that each client's data touch.
+"""The input features of a client batch; weights of sparse features, stored by the rows that each client's data touch.
 
 If column c of a client's features is zero, row c of its input weights gets no gradient. Clients that started from the
 same download therefore have the same untouched rows, as long as each step treats all rows equally. One shared copy of
@@ -17,9 +17,10 @@ import torch
 from torch.autograd import Function
 
 from . import lazy
-from .kernels import active_kernels
+from .kernels import active_kernels, applied
 from .lazy import Parts, in_parts, parts_of
-from .segment_ops import SparseMatrix, csr_product
+from .rng import Streams, rate
+from .segment_ops import SparseMatrix, csr_product, is_shared, segment_product
 
 WORTH = 0.9  # weights are stored by rows if this takes less than this share of their size
 
@@ -190,5 +191,96 @@ class _TouchedProduct(Function):
 
 def touched_product(weight: torch.Tensor, matrix: SparseMatrix) -> torch.Tensor:
     """(N, R) @ the touched rows of (K, d, h) -> (N, h); the gradient is also stored by rows."""
-    out: torch.Tensor = _TouchedProduct.apply(weight, matrix)  # type: ignore[no-untyped-call]
-    return out
+    return applied(_TouchedProduct, weight, matrix)
+
+
+class Features:
+    """The input features of N stacked rows: dense (N, d), or sparse with one column block per client.
+
+    The sparse block-diagonal matrix (N, K d) times the stacked weights (K d, h) is the input product of all clients.
+    """
+
+    def __init__(self, value: torch.Tensor | sp.csr_matrix, sizes: Sequence[int]) -> None:
+        self.value, self.sizes = value, tuple(sizes)
+
+    @property
+    def width(self) -> int:
+        return int(self.value.shape[1])
+
+    @property
+    def sparse(self) -> bool:
+        return not isinstance(self.value, torch.Tensor)
+
+    @cached_property
+    def matrix(self) -> SparseMatrix:
+        """Sparse features as one (N, d) matrix, without column blocks."""
+        return SparseMatrix(self.value, "input product")
+
+    @cached_property
+    def _blocks(self) -> SparseMatrix:
+        x: sp.csr_matrix = self.value
+        if len(self.sizes) == 1:
+            return self.matrix
+        block = np.repeat(np.arange(len(self.sizes), dtype=np.int64), self.sizes)
+        shift = np.repeat(block * x.shape[1], np.diff(x.indptr))
+        columns = x.indices.astype(np.int64) + shift
+        shape = (x.shape[0], x.shape[1] * len(self.sizes))
+        return SparseMatrix(sp.csr_matrix((x.data, columns, x.indptr), shape=shape), "input product")
+
+    @cached_property
+    def touched(self) -> Touched:
+        """The rows of the input weights that each client's sparse features touch."""
+        return Touched(self.value, self.sizes)
+
+    @cached_property
+    def _compact(self) -> SparseMatrix:
+        """Sparse features with one column per touched pair of client and row, (N, R)."""
+        x: sp.csr_matrix = self.value
+        shape = (x.shape[0], len(self.touched.pairs))
+        return SparseMatrix(sp.csr_matrix((x.data, self.touched.entry, x.indptr), shape=shape), "input product")
+
+    def __matmul__(self, weight: torch.Tensor) -> torch.Tensor:
+        """(N, d) x (K, d, h) -> (N, h), client k's rows times client k's weights."""
+        if isinstance(self.value, torch.Tensor):
+            return segment_product(self.value, weight, self.sizes)
+        by_rows = rows_of(weight)
+        if by_rows is not None and by_rows.touched is self.touched:
+            return touched_product(weight, self._compact)
+        if is_shared(weight):
+            return self.matrix @ weight[0]
+        return self._blocks @ weight.reshape(-1, weight.shape[2])
+
+    def rows(self, picks: torch.Tensor, sizes: Sequence[int]) -> Features:
+        """Some of the rows, client after client. picks: (n,) row numbers; sizes: rows of each client among them."""
+        return Features(self.value[picks if isinstance(self.value, torch.Tensor) else picks.numpy()], sizes)
+
+    def dense(self) -> torch.Tensor:
+        """(N, d) float32. Large for bag-of-words features: use it only if a model needs dense features."""
+        return self.value if isinstance(self.value, torch.Tensor) else torch.from_numpy(self.value.toarray())
+
+    def dropout(self, p: float, streams: Streams) -> Features:
+        """Inverted dropout on the entries; of a sparse matrix on the stored entries only."""
+        if p == 0:
+            return self
+        scale = 1 / (1 - rate(p))
+        if isinstance(self.value, torch.Tensor):
+            keep = streams.keep("input dropout", [n * self.width for n in self.sizes], p)
+            return Features(self.value * keep.view(self.value.shape) * scale, self.sizes)
+        ends = self.value.indptr[np.cumsum((0, *self.sizes))]
+        kept = streams.kept("input dropout", np.diff(ends).tolist(), p)
+        return self._with_data(self.value.data * kept * np.float32(scale))
+
+    def drop_columns(self, keep: torch.Tensor) -> Features:
+        """Zero whole feature columns; keep: bool (K, d), one row per client."""
+        if isinstance(self.value, torch.Tensor):
+            rows = [x * k for x, k in zip(self.value.split_with_sizes(self.sizes), keep, strict=True)]
+            return Features(torch.cat(rows), self.sizes)
+        owner = np.repeat(np.repeat(np.arange(len(self.sizes)), self.sizes), np.diff(self.value.indptr))
+        return self._with_data(self.value.data * keep.numpy()[owner, self.value.indices])
+
+    def _with_data(self, data: np.ndarray) -> Features:
+        x: sp.csr_matrix = self.value
+        made = Features(sp.csr_matrix((data, x.indices, x.indptr), shape=x.shape), self.sizes)
+        if "touched" in self.__dict__:
+            made.touched = self.touched
+        return made
