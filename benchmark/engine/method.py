@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 
 from ...datasets.federation import Federation, Goal
 from ...registry import Registry, Spec, UserError, did_you_mean
@@ -208,6 +209,13 @@ class Method(Spec):
         for task in cls.tasks:
             if task not in WHAT:
                 raise did_you_mean(str(task), WHAT, f"task of {cls.__name__}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        try:
+            super().__setattr__(name, value)
+        except ValidationError:
+            keep = "keep what changes in `client.state` or `server.state`"
+            raise UserError(f"{type(self).__name__}.{name} cannot be set in a run: {keep}") from None
 
     def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
         """Return why the method does not apply to this federated dataset or these backbones, or None."""
