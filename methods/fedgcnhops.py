@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -96,8 +95,8 @@ class FedGCNHops(FedAvg):
 
     hops: Literal[0, 1, 2] = option(2, "hops for which clients get the sums of features (code: 2)", tune=[1, 2])
 
-    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [SummedGCN(**backbone.params()) for backbone in super().architecture(backbones)]
+    def adapt(self, backbone: Backbone) -> Backbone:
+        return SummedGCN(**backbone.params())
 
     # -- exchange ---------------------------------------------------------------------------------------------------
 

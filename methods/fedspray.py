@@ -16,10 +16,11 @@ from ..benchmark.engine import (
     Tree,
     affine,
     average,
-    linear_map,
+    linear_maps,
     option,
     segment_product,
     segment_sum,
+    torch_source,
 )
 from .fedavg import LocalTraining
 from .parts.dual import kl
@@ -66,15 +67,12 @@ class FedSpray(LocalTraining):
     # -- server -------------------------------------------------------------------------------------------------------
 
     def open(self, server: Server) -> Download:
-        source = torch.Generator().manual_seed(int(server.generator.integers(2**63)))
+        source = torch_source(server.generator)
         shapes = {"encoder": (server.features, self.width)}
         shapes |= dict.fromkeys(("structured", "plain"), (self.width, server.classes))
-        model: Params = {}
-        for name, shape in shapes.items():
-            model[f"{name}.weight"], model[f"{name}.bias"] = linear_map(*shape, source, "torch")
         step = STEP * torch.arange(server.classes, dtype=torch.float32)
         server.state["proxies"] = step.unsqueeze(1).expand(-1, self.width).clone()
-        return {"model": model, "proxies": server.state["proxies"]}
+        return {"model": linear_maps(shapes, source, "torch"), "proxies": server.state["proxies"]}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         sent, classes, share = (torch.cat(uploads[name]) for name in ("prototypes", "classes", "counts"))

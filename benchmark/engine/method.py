@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 
 from ...datasets.federation import Federation, Goal
 from ...registry import Registry, Spec, UserError, did_you_mean
@@ -113,7 +114,7 @@ class Common:
 
 @dataclass(frozen=True)
 class Step:
-    """One exchange: the client half, then the server half.
+    """One exchange: the client half, then the server half, which by default sends nothing.
 
     only: returns the clients that act, if not all participants of the round do (clients that do not participate are
     left out). It may depend on the round, not on uploads. In the server half, uploads, `participants` and `weights` are
@@ -124,7 +125,7 @@ class Step:
     """
 
     client: Callable[[ClientBatch], Tree]
-    server: Callable[[Server, Tree], Download]
+    server: Callable[[Server, Tree], Download] = lambda server, uploads: {}
     only: Callable[[Server], Iterable[int]] | None = None
     shared: Callable[[Tree, Common], Any] | None = None
 
@@ -209,6 +210,13 @@ class Method(Spec):
             if task not in WHAT:
                 raise did_you_mean(str(task), WHAT, f"task of {cls.__name__}")
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        try:
+            super().__setattr__(name, value)
+        except ValidationError:
+            keep = "keep what changes in `client.state` or `server.state`"
+            raise UserError(f"{type(self).__name__}.{name} cannot be set in a run: {keep}") from None
+
     def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
         """Return why the method does not apply to this federated dataset or these backbones, or None."""
         if not self.is_for(facts.task):
@@ -237,14 +245,19 @@ class Method(Spec):
         return config
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        """The backbones of the method, given those of the suite: these, or `fixed_backbone` with their options."""
-        if self.fixed_backbone is None:
-            return backbones
-        shared = set(Backbone.model_fields)
-        return [
-            BACKBONES.build(self.fixed_backbone, {k: v for k, v in given.params().items() if k in shared})
-            for given in backbones
-        ]
+        """The backbones of the method, given those of the suite: these, or `fixed_backbone` with their options; each
+        one changed by `adapt`."""
+        if self.fixed_backbone is not None:
+            shared = set(Backbone.model_fields)
+            backbones = [
+                BACKBONES.build(self.fixed_backbone, {k: v for k, v in given.params().items() if k in shared})
+                for given in backbones
+            ]
+        return [self.adapt(backbone) for backbone in backbones]
+
+    def adapt(self, backbone: Backbone) -> Backbone:
+        """Return the architecture that the method makes of a backbone."""
+        return backbone
 
     def arrange(self, federation: Federation) -> Arrangement:
         """Return the data that the method trains on. Only the package's own references may override this."""

@@ -16,14 +16,19 @@ from .personal import CommonWidth
 FAR = 1e9  # larger than any distance of embeddings
 
 
+def class_counts(batch: Batch, classes: int) -> torch.Tensor:
+    """Return the number (K, C) of each client's training nodes per class."""
+    rows = batch.rows["train"]
+    slot = batch.owner[rows] * classes + batch.label[rows]
+    return torch.bincount(slot, minlength=batch.clients * classes).view(batch.clients, classes)
+
+
 def class_means(embedding: torch.Tensor, batch: Batch, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return mean embeddings (K, C, h) of each client's training nodes per class, 0 without any, and counts (K, C)."""
     rows = batch.rows["train"]
-    slot = batch.owner[rows] * classes + batch.label[rows]
-    count = torch.bincount(slot, minlength=batch.clients * classes)
-    total = segment_sum(embedding[rows], slot, batch.clients * classes)
-    mean = total / count.clamp(min=1).unsqueeze(1)
-    return mean.view(batch.clients, classes, -1), count.view(batch.clients, classes)
+    slot, count = batch.owner[rows] * classes + batch.label[rows], class_counts(batch, classes)
+    total = segment_sum(embedding[rows], slot, batch.clients * classes).view(batch.clients, classes, -1)
+    return total / count.clamp(min=1).unsqueeze(2), count
 
 
 def distance(embedding: torch.Tensor, batch: Batch, prototypes: torch.Tensor) -> torch.Tensor:

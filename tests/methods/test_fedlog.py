@@ -113,7 +113,7 @@ def shares_of(world: Federation) -> torch.Tensor:
 def test_generators_equal_slow_loops(federation: Make) -> None:
     world = federation(SIZES)
     run = start(world, "fedlog", SMALL, **PLAIN)
-    generators = run.simulation.client_batches[0].state["generators"][0].generators
+    generators = run.simulation.client_batches[0].state["generators"][0]
     client_generators = [slow_generator(client, k, first_generator(), 3) for k, client in enumerate(world.clients)]
     share = shares_of(world)
     x = world.clients[0].feat.to_dense()
@@ -153,7 +153,7 @@ def test_three_rounds_equal_slow_loops(federation: Make) -> None:
     world = federation(SIZES)
     run = start(world, "fedlog", SMALL, **PLAIN)
     (clients,), server = run.simulation.client_batches, run.simulation.server
-    held, share = clients.state["generators"][0].generators, shares_of(world)
+    held, share = clients.state["generators"][0], shares_of(world)
     slow_models = [{n: v[k].clone() for n, v in clients.params.items()} for k in range(3)]
     model = {n: v.clone() for n, v in server.state["model"].items()}
     points, pull = None, [[0.0] * C for _ in range(3)]

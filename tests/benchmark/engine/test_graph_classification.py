@@ -353,3 +353,9 @@ def test_a_wrong_class_attribute_is_one_line(attributes: dict[str, object], mess
     with pytest.raises(UserError) as caught:
         type("Wrong", (TorchMethod,), attributes | {"__doc__": "Wrong.", "__module__": __name__})
     assert str(caught.value).startswith(message)
+
+
+def test_an_attribute_set_in_a_run_is_one_line() -> None:
+    method = METHODS.build("fedavg")
+    with pytest.raises(UserError, match=r"FedAvg.counter cannot be set in a run: keep what changes in `client.state`"):
+        method.counter = 3
