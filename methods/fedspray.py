@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from ..benchmark.engine import (
@@ -24,6 +22,7 @@ from ..benchmark.engine import (
 )
 from .fedavg import LocalTraining
 from .parts.dual import kl
+from .parts.prototypes import class_means, of_held
 
 START = 0.1  # initial value of all entries of a node's proxy (released code)
 STEP = 0.01  # difference between consecutive classes in the server's initial proxies (released code)
@@ -132,19 +131,11 @@ class FedSpray(LocalTraining):
         trained = torch.cat([table[:n] for table, n in zip(proxies, clients.batch.counts["train"], strict=True)])
         return trained.new_zeros(len(clients.batch.label), trained.shape[1]).index_copy(0, rows, trained)
 
-    @staticmethod
-    def _class_proxies(clients: ClientBatch) -> dict[str, Any]:
+    def _class_proxies(self, clients: ClientBatch) -> Tree:
         """Return for each class of a client: the mean proxy of its training nodes, the class, and its share of them."""
-        label = clients.batch.label[clients.batch.rows["train"]].split(clients.batch.counts["train"])
-        uploads: dict[str, Any] = {"prototypes": [], "classes": [], "counts": []}
-        for labels, proxies in zip(label, clients.state["proxies"], strict=True):
-            count = torch.bincount(labels, minlength=clients.classes)
-            classes = count.nonzero().squeeze(1)
-            means = segment_sum(proxies[: len(labels)], labels, clients.classes)[classes] / count[classes].unsqueeze(1)
-            uploads["prototypes"].append(means)
-            uploads["classes"].append(classes)
-            uploads["counts"].append(count[classes] / max(len(labels), 1))
-        return uploads
+        means, counts = class_means(self._own(clients, clients.state["proxies"]), clients.batch, clients.classes)
+        held, proxies, shares = of_held(counts, means, counts / counts.sum(1, keepdim=True).clamp(min=1))
+        return {"prototypes": proxies, "classes": held, "counts": shares}
 
 
 def encoded(common: Params, batch: Batch) -> torch.Tensor:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import scipy.sparse as sp
@@ -105,10 +104,11 @@ class Spectra:
     @classmethod
     def of(cls, batch: GraphBatch) -> Spectra:
         """Return the spectra of a batch, computed once."""
-        if batch not in _CACHE:
+        if "spectra" not in batch.memo:
             with section("spectra"):
-                _CACHE[batch] = cls._compute(batch)
-        return _CACHE[batch]
+                batch.memo["spectra"] = cls._compute(batch)
+        spectra: Spectra = batch.memo["spectra"]
+        return spectra
 
     @classmethod
     def _compute(cls, batch: GraphBatch) -> Spectra:
@@ -133,9 +133,6 @@ class Spectra:
             out = F.scaled_dot_product_attention(q, k, v, attn_mask=real[:, None, None])
             outputs.append(out.transpose(1, 2).flatten(2)[real])
         return torch.cat(outputs)[self.padded.nodes]
-
-
-_CACHE: WeakKeyDictionary[GraphBatch, Spectra] = WeakKeyDictionary()
 
 
 # -- the model ---------------------------------------------------------------------------------------------------------

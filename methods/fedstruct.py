@@ -35,7 +35,7 @@ from ..benchmark.engine import (
     torch_source,
 )
 from .fedavg import FedAvg
-from .fedgcnhops import degrees
+from .fedgcnhops import degrees, known_edges
 from .parts.encoders import linear
 from .parts.rows import listed, packed, split, unpacked
 
@@ -174,14 +174,9 @@ class FedStruct(FedAvg):
         self, member: NodeClient, known: sp.csr_matrix | None = None, others: Tree | None = None
     ) -> sp.csr_matrix:
         """Return P times rows, (n, ids). known: rows of the client's nodes; others: of neighbours at other clients."""
-        assert member.outside is not None
-        ids, far = member.graph.ndata["global_id"].numpy(), torch.unique(member.outside[1]).numpy()
-        source, target = (ends.numpy() for ends in member.graph.edges(order="eid"))
-        n = len(ids)
-        to = np.concatenate([target, np.arange(n), member.outside[0].numpy()])
-        by = np.concatenate([source, np.arange(n), n + np.searchsorted(far, member.outside[1].numpy())])
-        step = sp.csr_matrix((1 / degrees(member)[to], (to, by)), shape=(n, n + len(far)))
-        nodes = np.concatenate([ids, far])
+        (to, by, far), ids = known_edges(member), member.graph.ndata["global_id"]
+        n, nodes = len(ids), torch.cat([ids, far]).numpy()
+        step = sp.csr_matrix((1 / degrees(member)[to], (to, by)), shape=(n, len(nodes)))
         width, before = int(nodes.max()) + 1, None
         if known is not None and others is not None:
             width = max(width, known.shape[1], width_of([others]))
