@@ -15,10 +15,9 @@ from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 from fglbench.methods.feddep import DeepTurn, FedDEP, FusedSAGE
 
-from .formulas import near_of
+from .formulas import Model, near_of
 from .rounds import Make
 
-Model = dict[str, torch.Tensor]
 SIZES, SEED = (13, 30, 10), 5
 D, H, C, E, P, K = 12, 8, 3, 6, 4, 3
 PLAIN: dict[str, Any] = {"optimiser": "sgd", "weight_decay": 0.0, "lr": 0.2}

@@ -13,10 +13,9 @@ from fglbench.benchmark.engine.rng import stream
 from fglbench.datasets.federation import Federation
 from fglbench.methods import fedlog
 
-from .formulas import near_of
+from .formulas import Model, near_of
 from .rounds import Make, start
 
-Model = dict[str, torch.Tensor]
 SIZES, SEED = (13, 30, 10), 5
 D, H, C, S = 12, 8, 3, 4
 PLAIN: dict[str, Any] = {

@@ -15,9 +15,9 @@ from fglbench.benchmark.engine.views import whole_client
 from fglbench.datasets.federation import Federation
 from fglbench.methods.fedstruct import largest
 
+from .formulas import Model
 from .rounds import Make, start
 
-Model = dict[str, torch.Tensor]
 SIZES = (13, 7, 10)
 PLAIN: dict[str, Any] = {
     "kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0, "lr": 0.2,

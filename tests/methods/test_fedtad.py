@@ -11,17 +11,10 @@ import torch.nn.functional as F
 
 from fglbench.methods.fedtad import nearest
 
+from .formulas import Model, adjacency
 from .rounds import Make, start
 
 GCN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}}
-Model = dict[str, torch.Tensor]
-
-
-def dense(graph: Any) -> torch.Tensor:
-    a = torch.zeros(graph.num_nodes(), graph.num_nodes())
-    u, v = graph.edges()
-    a[u, v] = 1
-    return a
 
 
 def test_reliability_equals_loops_over_nodes_and_walks(federation: Make) -> None:
@@ -29,7 +22,7 @@ def test_reliability_equals_loops_over_nodes_and_walks(federation: Make) -> None
     world = federation((13, 7, 10), without_train=(1,))
     reliability = start(world, "fedtad", {"walks": 4}, **GCN).simulation.server.state["reliability"]
     for k, client in enumerate(world.clients):
-        graph, x, a = client.graph, client.feat.to_dense(), dense(client.graph)
+        graph, x, a = client.graph, client.feat.to_dense(), adjacency(client.graph)
         looped = a + torch.eye(len(a))
         step = looped / looped.sum(1, keepdim=True)
         h = torch.cat([x, torch.stack([torch.linalg.matrix_power(step, p).diagonal() for p in (1, 2, 3, 4)], 1)], 1)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from fglbench.methods.fedvn import FIXED
 
+from .formulas import Model
 from .rounds import Make, start
 
 H, L, M, RATE = 4, 2, 3, 0.02
@@ -19,7 +20,6 @@ PARAMS: dict[str, Any] = {"virtual": M, "spread_weight": 0.7, "link_weight": 1.3
 TRAINING: dict[str, Any] = {
     "kinds": ["gin"], "backbone": {"hidden": H, "layers": L, "dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0,
 }  # fmt: skip
-Model = dict[str, torch.Tensor]
 
 
 class Slow:

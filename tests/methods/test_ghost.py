@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from fglbench.benchmark.engine.rng import stream
 from fglbench.methods import ghost
 
+from .formulas import Model, gcn, normal
 from .rounds import Make, start
 
-Model = dict[str, torch.Tensor]
 SIZES = (13, 7, 10)
 D, H, C, SEED = 12, 8, 3, 5
 PLAIN: dict[str, Any] = {
@@ -71,13 +71,6 @@ def proxy_loss(w: Model, z: torch.Tensor, client: Any, p: Any) -> torch.Tensor:
     return loss + p.lam_topology * sum(share[i, j] * cost[i, j] for i in range(n) for j in range(n)) / 2
 
 
-def gcn(w: Model, x: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    a = a + torch.eye(len(a))
-    a = a / (a.sum(1, keepdim=True) * a.sum(0)) ** 0.5
-    h = torch.relu(a @ x @ w["0.weight"] + w["0.bias"])
-    return h, a @ h @ w["1.weight"] + w["1.bias"]
-
-
 def test_the_round_equals_slow_loops(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ghost, "DROPOUT", 0.0)
     world = federation(SIZES)
@@ -104,14 +97,15 @@ def test_the_round_equals_slow_loops(federation: Make, monkeypatch: pytest.Monke
             z = torch.from_numpy(draws.standard_normal((n, 64), dtype=np.float32))
             x = make({name: v[k] for name, v in uploads.items()}, z, label)
             a = joined(x, 3)
-            h, total = gcn(theta, x, a)[0], torch.zeros(())
+            s = normal(a + torch.eye(n))
+            h, total = gcn(theta, x, s)[0], torch.zeros(())
             for i, j in a.nonzero().tolist():
                 e = (theta["0.weight"] @ h[i]) @ torch.tanh(theta["0.weight"] @ h[j])
                 total = total + e**2
             names = ("0.weight", "0.bias")
             c = dict(zip(names, torch.autograd.grad(total, [theta[name] for name in names]), strict=True))
             for _ in range(2):
-                loss = F.cross_entropy(gcn(theta, x, a)[1], torch.tensor(label))
+                loss = F.cross_entropy(gcn(theta, x, s)[1], torch.tensor(label))
                 for old, weight in before:
                     for name, importance in weight.items():
                         loss = loss + (importance.abs() * (theta[name] - old[name]) ** 2).sum()

@@ -17,7 +17,6 @@ from fglbench.benchmark.engine.graphs.graphsets import GraphStack
 from fglbench.benchmark.engine.payload import tree_bytes
 from fglbench.benchmark.engine.rng import Streams
 from fglbench.benchmark.engine.segment_ops import SparseMatrix
-from fglbench.datasets.federation import NodeClient
 from fglbench.methods.fedgta import propagate_labels
 from fglbench.methods.fedsage import neighgen
 from fglbench.methods.fedsage.neighgen import Thinned, thinned_product
@@ -25,6 +24,7 @@ from fglbench.methods.parts.contrast import augment
 from fglbench.methods.parts.encoders import PersonalisedPageRank
 from fglbench.methods.parts.rows import listed, packed, split, unpacked
 
+from .formulas import looped
 from .rounds import Make
 
 close_thinned = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-5)
@@ -95,16 +95,6 @@ def test_a_tree_of_lists_is_the_clients_trees() -> None:
         assert torch.equal(one["id"], part["id"]) and torch.equal(one["rows"]["values"], part["rows"]["values"])
 
 
-def dense(client: NodeClient) -> torch.Tensor:
-    """D^-1/2 (A + I) D^-1/2 of one client, float64."""
-    n = client.graph.num_nodes()
-    a = torch.eye(n, dtype=torch.float64)
-    for u, v in zip(*(ends.tolist() for ends in client.graph.edges()), strict=True):
-        a[v, u] += 1
-    d = a.sum(1)
-    return torch.stack([torch.stack([a[i, j] / (d[i] * d[j]).sqrt() for j in range(n)]) for i in range(n)])
-
-
 @pytest.mark.parametrize(("steps", "kappa"), [(1, 0.5), (5, 0.3), (4, 1.0)])
 def test_every_client_propagates_on_its_own_graph(steps: int, kappa: float, federation: Make) -> None:
     world = federation((13, 7, 10))
@@ -115,7 +105,7 @@ def test_every_client_propagates_on_its_own_graph(steps: int, kappa: float, fede
     (grad,) = torch.autograd.grad((propagated * weight).sum(), start)
     row = 0
     for client in world.clients:
-        a, here = dense(client), slice(row, row + client.graph.num_nodes())
+        a, here = looped(client.graph, torch.float64), slice(row, row + client.graph.num_nodes())
         initial = start.detach()[here].double().requires_grad_(True)
         y = initial
         for _ in range(steps):
