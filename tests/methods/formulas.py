@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 Model = dict[str, torch.Tensor]
 
@@ -32,6 +33,26 @@ def gcn(w: Model, x: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch
     """Hidden values after activation, and logits, of a GCN of two layers with the propagation matrix a."""
     h = torch.relu(a @ (x @ w["0.weight"]) + w["0.bias"])
     return h, a @ (h @ w["1.weight"]) + w["1.bias"]
+
+
+def generated(w: Model, z: torch.Tensor, label: list[int]) -> torch.Tensor:
+    """The nodes that FedTAD's generator makes of noise and classes."""
+    h = torch.stack([torch.cat([w["class"][c], noise]) for c, noise in zip(label, z, strict=True)])
+    for i in range(3):
+        h = torch.tanh(h @ w[f"{i}.weight"] + w[f"{i}.bias"])
+    return h @ w["3.weight"] + w["3.bias"]
+
+
+def joined(x: torch.Tensor, neighbours: int) -> torch.Tensor:
+    """(n, n) ones if either node is among the nearest of the other by cosine, which include itself."""
+    a = torch.zeros(len(x), len(x))
+    for i, row in enumerate(x.detach()):
+        cosines = [
+            2.0 if i == j else float(F.cosine_similarity(row, other, dim=0)) for j, other in enumerate(x.detach())
+        ]
+        for j in sorted(range(len(x)), key=lambda j, cosines=cosines: -cosines[j])[:neighbours]:
+            a[i, j] = a[j, i] = float(i != j)
+    return a
 
 
 def divergence(teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from fglbench.methods.fedtad import nearest
 
-from .formulas import Model, adjacency
+from .formulas import Model, adjacency, generated, joined, normal
 from .rounds import Make, start
 
 GCN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}}
@@ -60,23 +60,6 @@ def gcn(a: torch.Tensor, x: torch.Tensor, w: Model, on: str) -> torch.Tensor:
     return a @ h @ w["1.weight"] + w["1.bias"]
 
 
-def nodes(w: Model, z: torch.Tensor, label: list[int]) -> torch.Tensor:
-    h = torch.stack([torch.cat([w["class"][c], noise]) for c, noise in zip(label, z, strict=True)])
-    for i in range(3):
-        h = torch.tanh(h @ w[f"{i}.weight"] + w[f"{i}.bias"])
-    return h @ w["3.weight"] + w["3.bias"]
-
-
-def joined(x: torch.Tensor, neighbours: int) -> torch.Tensor:
-    """D^-1/2 (A + I) D^-1/2 of the generated graph, node by node."""
-    a = torch.eye(len(x))
-    for i, row in enumerate(x):
-        near = sorted(range(len(x)), key=lambda j, row=row: -float(F.cosine_similarity(row, x[j], dim=0)))[:neighbours]
-        for j in near:
-            a[i, j] = a[j, i] = 1
-    return a / (a.sum(1).outer(a.sum(1))).sqrt()
-
-
 def differentiated(loss: torch.Tensor, leaf: Model) -> Model:
     return dict(zip(leaf, torch.autograd.grad(loss, list(leaf.values())), strict=True))
 
@@ -110,8 +93,8 @@ def test_two_rounds_at_the_server_equal_slow_loops(on: str, federation: Make) ->
         for _ in range(2):
             z = torch.from_numpy(draws.standard_normal((count, 32), dtype="float32"))
             leaf = {n: v.clone().requires_grad_(True) for n, v in g.items()}
-            x = nodes(leaf, z, label)
-            a = joined(x.detach(), 3)
+            x = generated(leaf, z, label)
+            a = normal(joined(x, 3) + torch.eye(len(x)))
             loss = torch.zeros(())
             pairs = [(i, j) for i in range(count) for j in range(count)]
             far = [((z[i] - z[j]) ** 2).mean() * (x[i] - x[j]).abs().mean() for i, j in pairs]
@@ -122,8 +105,8 @@ def test_two_rounds_at_the_server_equal_slow_loops(on: str, federation: Make) ->
                     loss = loss + 0.7 * share[k, c] * F.cross_entropy(taught[rows], torch.tensor([c] * len(rows)))
                 loss = loss + 0.4 * torch.exp(-sum(far) / len(far)) - apart(gcn(a, x, theta, on), taught.detach(), k)
             g = of_generator.step(g, differentiated(loss, leaf))
-            x = nodes(g, z, label)
-            a = joined(x, 3)
+            x = generated(g, z, label)
+            a = normal(joined(x, 3) + torch.eye(len(x)))
             for _ in range(2):
                 leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
                 loss = sum(apart(gcn(a, x, leaf, on), gcn(a, x, t, on), k) for k, t in enumerate(teachers))

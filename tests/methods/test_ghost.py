@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from fglbench.benchmark.engine.rng import stream
 from fglbench.methods import ghost
 
-from .formulas import Model, gcn, normal
+from .formulas import Model, gcn, generated, joined, normal
 from .rounds import Make, start
 
 SIZES = (13, 7, 10)
@@ -31,32 +31,10 @@ PARAMS: dict[str, Any] = {
 }
 
 
-def make(w: Model, z: torch.Tensor, label: list[int]) -> torch.Tensor:
-    rows = []
-    for one, y in zip(z, label, strict=True):
-        h = torch.cat([w["class"][y], one])
-        for i in range(3):
-            h = torch.tanh(h @ w[f"{i}.weight"] + w[f"{i}.bias"])
-        rows.append(h @ w["3.weight"] + w["3.bias"])
-    return torch.stack(rows)
-
-
-def joined(x: torch.Tensor, neighbours: int) -> torch.Tensor:
-    """(n, n) ones if either node is among the nearest of the other."""
-    n, a = len(x), torch.zeros(len(x), len(x))
-    for i in range(n):
-        cosines = [float(F.cosine_similarity(x[i], x[j], dim=0)) for j in range(n)]
-        cosines[i] = 2
-        for j in sorted(range(n), key=lambda j: -cosines[j])[:neighbours]:
-            if i != j:
-                a[i, j] = a[j, i] = 1
-    return a
-
-
 def proxy_loss(w: Model, z: torch.Tensor, client: Any, p: Any) -> torch.Tensor:
     train = client.graph.ndata["train_mask"].nonzero().squeeze(1).tolist()
     real, label = client.feat.to_dense()[train], client.graph.ndata["label"][train].tolist()
-    x, n = make(w, z, label), len(train)
+    x, n = generated(w, z, label), len(train)
     loss = torch.zeros(())
     for mine, theirs in zip(x, real, strict=True):
         likely = theirs.softmax(0)
@@ -95,7 +73,7 @@ def test_the_round_equals_slow_loops(federation: Make, monkeypatch: pytest.Monke
         for _ in range(2):
             label = sorted(i % C for i in range(n))
             z = torch.from_numpy(draws.standard_normal((n, 64), dtype=np.float32))
-            x = make({name: v[k] for name, v in uploads.items()}, z, label)
+            x = generated({name: v[k] for name, v in uploads.items()}, z, label)
             a = joined(x, 3)
             s = normal(a + torch.eye(n))
             h, total = gcn(theta, x, s)[0], torch.zeros(())
