@@ -76,8 +76,7 @@ class FedKD(CommonWidth, DualModel):
         clients.params[MATCH] = torch.stack(drawn)  # PyTorch's default initialisation of a linear layer
 
     def local_loss(self, clients: ClientBatch) -> torch.Tensor:
-        out, rows = self.pair(clients), rows_of(clients, self.nodes)
-        teacher, student = out.private, out.shared
+        (teacher, student), rows = self.pair(clients), rows_of(clients, self.nodes)
         task = clients.cross_entropy(teacher.logits) + clients.cross_entropy(student.logits)
         log_t, log_s = teacher.logits[rows].log_softmax(1), student.logits[rows].log_softmax(1)
         mapped = segment_product(student.embedding, clients.params[MATCH], clients.batch.sizes)

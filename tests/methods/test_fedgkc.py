@@ -46,8 +46,7 @@ def test_losses_and_gradients(mean: bool, nodes: str, federation: Make, monkeypa
     monkeypatch.setattr(FedGKC, "view", lambda self, clients, strength, purpose: views[strength])
     for value in clients.params.values():
         value.requires_grad_(True)
-    out, batch, near = method.pair(clients), clients.batch, neighbours(clients.batch)
-    private_pass, shared_pass = out.private, out.shared
+    (private_pass, shared_pass), batch, near = method.pair(clients), clients.batch, neighbours(clients.batch)
     weak, strong = (clients.network.forward(clients.params, views[s]) for s in ("weak", "strong"))
     private, copilot = [], []
     for k in range(5):
@@ -140,10 +139,8 @@ def test_copilot_trains_first(federation: Make) -> None:
         for _ in range(2):
             leaf = {name: value.clone().requires_grad_(name in names) for name, value in theta.items()}
             clients.params = leaf
-            out = method.pair(clients)
-            trained, fixed = (
-                (out.shared.logits, out.private.logits) if shared else (out.private.logits, out.shared.logits)
-            )
+            private, copilot = method.pair(clients)
+            trained, fixed = (copilot.logits, private.logits) if shared else (private.logits, copilot.logits)
             loss = torch.zeros(())
             for k in range(5):
                 rows = range(clients.batch.offsets[k], clients.batch.offsets[k + 1])

@@ -23,8 +23,7 @@ def test_losses_and_gradients(nodes: str, federation: Make) -> None:
     clients = run.simulation.client_batches[0]
     for value in clients.params.values():
         value.requires_grad_(True)
-    out, batch, match = run.method.pair(clients), clients.batch, clients.params["match.weight"]
-    t, s = out.private, out.shared
+    (t, s), batch, match = run.method.pair(clients), clients.batch, clients.params["match.weight"]
     teacher, student = [], []
     for k in range(5):
         rows = range(batch.offsets[k], batch.offsets[k + 1])
