@@ -15,13 +15,13 @@ import torch.nn.functional as F
 from fglbench.benchmark.engine import Facts, TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.batch import collate
-from fglbench.benchmark.engine.rng import Streams, stream
+from fglbench.benchmark.engine.rng import stream
 from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
 from fglbench.methods.fedsage import fedsageplus
 from fglbench.methods.fedsage.fedsageplus import FedSagePlus, add
-from fglbench.methods.fedsage.mending import MendedFeatures, Mending
+from fglbench.methods.fedsage.mending import Mending
 from fglbench.methods.fedsage.neighgen import hide, impair, match
 from fglbench.methods.fedsage.turn import Answer, Turn, random_neighbours, reach
 
@@ -63,17 +63,6 @@ def test_memory_estimate_by_hand(federation: Make) -> None:
         share = float(client.graph.ndata["val_mask"].float().mean())
         generated += sum(min(P, share * int(degree)) for degree in client.graph.in_degrees())
     assert method._bytes(Facts.of(world)) == pytest.approx(4 * (fgen * (3 + 5) + generated * D))
-
-
-def test_dropout_of_generated_features_keeps_their_mean(federation: Make) -> None:
-    batch = collate(list(federation((13, 30)).clients))
-    mending = Mending(batch, torch.ones(len(batch.label), dtype=torch.long))
-    feat = mending.fill(torch.full((len(batch.label), D), 3.0)).x
-    assert isinstance(feat, MendedFeatures)
-    thinned = feat.dropout(0.25, Streams(0, (0, 1), {}))
-    assert isinstance(thinned, MendedFeatures)
-    assert set(thinned.generated.unique().tolist()) == {0.0, 4.0}
-    assert feat.dropout(0.0, Streams(0, (0, 1), {})) is feat
 
 
 def test_matching_and_its_gradient() -> None:

@@ -192,17 +192,6 @@ def test_bounds_in_units_of_the_largest_mean_update() -> None:
     assert len(method.parted(server, [0, 1, 2], cut * 0.6)) == 1  # no client moves by 2
 
 
-def test_the_unit_is_the_largest_of_all_rounds(labelled_sets: Make) -> None:
-    run = start(labelled_sets(COUNTS), "gcfl", {"scale": "largest"}, **TRAINING)
-    seen = []
-    for number in range(1, 5):
-        sent = {n: v.clone() for n, v in run.simulation.server.state["sent"].items()} if number > 1 else None
-        uploads = run.round(number)["model"]
-        before = sent or {n: v.expand(5, *v.shape) for n, v in run.simulation.server.initial_model().items()}
-        seen.append(float(torch.cat([(uploads[n] - before[n]).flatten(1) for n in uploads], 1).mean(0).norm()))
-        assert run.simulation.server.state["largest"] == pytest.approx(max(seen))
-
-
 def test_a_cluster_with_absent_clients_is_not_cut(labelled_sets: Make) -> None:
     params = {"eps1": 1e9, "eps2": 0.0, "warm_up": 0}
     run = start(labelled_sets(COUNTS), "gcfl", params, **TRAINING, participation=0.5)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-import dgl
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-import torch.nn.functional as F
 
 from fglbench.benchmark.engine.batch import Batch, collate
 from fglbench.benchmark.engine.graphs.graphsets import GraphStack
@@ -18,7 +16,6 @@ from fglbench.benchmark.engine.payload import tree_bytes
 from fglbench.benchmark.engine.rng import Streams
 from fglbench.benchmark.engine.segment_ops import SparseMatrix
 from fglbench.methods.fedgta import propagate_labels
-from fglbench.methods.fedsage import neighgen
 from fglbench.methods.fedsage.neighgen import Thinned, thinned_product
 from fglbench.methods.parts.contrast import augment
 from fglbench.methods.parts.encoders import PersonalisedPageRank
@@ -48,34 +45,6 @@ def test_product_and_gradients_behind_a_relu_and_a_dropout_are_torchs(left: floa
     close_thinned(ours, theirs)
     actual, wanted = (torch.autograd.grad((y * pull).sum(), [before, b, bias]) for y in (ours, theirs))
     close_thinned(actual, wanted)
-
-
-@pytest.mark.parametrize("left", LEFT)
-def test_gradients_by_entry_for_any_layout(left: float) -> None:
-    before, keep, b, _ = layers(left)
-    rows = (torch.relu(before) * keep).detach()
-    thinned = Thinned(rows)
-    grad = F.dropout(torch.randn(30, 20), 0.7)
-    where = (rows != 0) if thinned.entries is not None else torch.ones_like(rows)
-    for given in (grad, sp.csr_matrix(grad.numpy())):
-        close_thinned(thinned.towards(given, b.detach()), grad @ b.detach().T * where)
-        across = thinned.across(given)
-        close_thinned(across if isinstance(across, torch.Tensor) else torch.from_numpy(across.toarray()), rows.T @ grad)
-
-
-def test_threshold_of_few_entries() -> None:
-    rows = torch.zeros(10, 50)
-    rows.view(-1)[: int(500 * neighgen.FEW)] = 1
-    assert Thinned(rows).entries is not None
-    rows.view(-1)[int(500 * neighgen.FEW)] = 1
-    assert Thinned(rows).entries is None
-
-
-def test_no_rows() -> None:
-    b, bias = torch.randn(4, 3, requires_grad=True), torch.randn(3, requires_grad=True)
-    result = thinned_product(torch.zeros(0, 4), b, bias)
-    assert result.shape == (0, 3)
-    close_thinned(torch.autograd.grad(result.sum(), [b, bias]), (torch.zeros(4, 3), torch.zeros(3)))
 
 
 def test_rows_come_back_with_the_bytes_of_their_entries() -> None:
@@ -168,12 +137,6 @@ def test_the_threshold_drops_small_entries_and_no_other(graph_sets: Make) -> Non
     np.testing.assert_array_equal(cut.toarray(), expected)
 
 
-def test_an_operator_is_computed_once(graph_sets: Make) -> None:
-    stack = GraphStack(graph_sets().whole.graphs)
-    assert stack.operator(PersonalisedPageRank(0.2)) is stack.operator(PersonalisedPageRank(0.2))
-    assert stack.operator(PersonalisedPageRank(0.2)) is not stack.operator(PersonalisedPageRank(0.3))
-
-
 def edges(batch: Batch) -> set[tuple[int, int]]:
     source, target = batch.graph.edges()
     return set(zip(source.tolist(), target.tolist(), strict=True))
@@ -231,9 +194,3 @@ def test_purposes_are_independent_and_zero_rates_change_nothing(federation: Make
     assert edges(one) != edges(two) and not torch.equal(one.x.dense(), two.x.dense())
     same = augment(batch, fresh((0, 1)), "local", 0.0, 0.0)
     assert same.graph is batch.graph and same.x is batch.x
-
-
-def test_a_graph_without_edges(federation: Make) -> None:
-    batch = collate(federation((3, 2)).clients)
-    lonely = batch.replace(graph=dgl.graph(([], []), num_nodes=5))
-    assert augment(lonely, fresh((0, 1)), "weak", 0.5, 0.5).graph.num_edges() == 0
