@@ -87,7 +87,6 @@ def run(
         _check_process()
         _check_methods(methods)
     from ..datasets.own_data import announce, metric_setting
-    from .runner.backend import check_options
     from .runner.best_round import check_safetensors
     from .runner.job import Job, Options, Request, Store
     from .runner.system import resolved
@@ -116,7 +115,7 @@ def run(
         known = load_plugins(imported) if in_process else apart.use(imported)
         how = jobs, threads, timeout, memory_limit, submitter, known, embeddings, backend, address
         options = Options(*how, resolved(text_argument("device", str(device)), backend), models=save_models)
-        check_options(options)
+        options.check()
         return _frame(Job(request, store, options, again, missing_rows, in_process), observer)
     finally:
         apart.end()

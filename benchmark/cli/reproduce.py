@@ -152,7 +152,7 @@ def _narrowed(table: str, only: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 def _words(table: str) -> dict[str, set[tuple[str, str]]]:
     """Word for a dataset or method (the paper's, and ours) -> set of (axis, our name)."""
-    from ...report.papers import printed, tables
+    from ...report.papers import tables
     from ..suites.suite import load_suite
 
     axes = ("dataset", "method")
@@ -160,7 +160,7 @@ def _words(table: str) -> dict[str, set[tuple[str, str]]]:
     ours = {(axis, entry.name) for block in blocks for axis in axes for entry in getattr(block, f"{axis}s")}
     words = defaultdict[str, set[tuple[str, str]]](set)
     paper, spec = tables()[table]
-    for part in (part for figure in paper.rows(spec, printed()) for part in paper.components(spec, figure)):
+    for part in (part for figure in paper.figures(spec) for part in paper.components(spec, figure)):
         for axis in axes:
             name = paper.where(spec, part).get(axis)
             if isinstance(name, str) and (axis, name) in ours:

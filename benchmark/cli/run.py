@@ -99,9 +99,7 @@ def carry_out(job: Job, dry_run: bool, json: bool = False, yes: bool = False) ->
     """
     if json and not dry_run:
         raise UserError("--json prints a plan: give --dry-run as well (the rows of a run are CSV files already)")
-    from ..runner.backend import check_options
-
-    check_options(job.options)
+    job.options.check()
     console = plain_console()
     if dry_run and not json:
         if (known := job.outlook()) is not None:

@@ -88,13 +88,12 @@ def tune(
 
 def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool, said: dict[str, Any]) -> int:
     """Plan and tune. said: gets the studies, or what they chose. Returns the exit code."""
-    from ..runner.backend import check_options
     from ..runner.supervisor import open_backend
     from ..runner.system import as_interrupts
     from ..suites.tuned import check_writable
     from ..tune.session import studies
 
-    check_options(tuner.options)
+    tuner.options.check()
     by_dataset = studies(wanted)
     planned = [study for group in by_dataset.values() for study in group]
     said["studies"] = _tell_cost(planned)

@@ -117,7 +117,7 @@ def lines_of(folder: Folder, findings: Findings) -> list[Line]:
                 findings.add(place, "not a complete row", "remove the line; `fglbench run` runs it again")
                 continue
             try:
-                row = row_file.parse(path, number, fields)
+                row = row_file.parse(Row, path, number, fields)
             except UserError as error:
                 findings.add(place, _located(error, path)[1], RERUN)
                 continue

@@ -12,7 +12,7 @@ from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.suite import leaderboard_suites, load_suite, suite_names
-from fglbench.report.papers import printed, tables
+from fglbench.report.papers import tables
 from fglbench.report.reproduction.match import SuiteRows
 
 
@@ -33,7 +33,7 @@ def seed_keys(name: str, reading: str) -> dict[str, list[tuple[int, str]]]:
     """(seed, key) of the suite's cells that each filter of a reading selects."""
     paper, table = tables()[name]
     (chosen,) = (frame for frame in paper.readings_of(table) if frame.id == reading)
-    words = [paper.where(table, part) for f in paper.rows(table, printed()) for part in paper.components(table, f)]
+    words = [paper.where(table, part) for f in paper.figures(table) for part in paper.components(table, f)]
     filters = {json.dumps(where): where for word in words for where in paper.cells(table, chosen, word)}
     rows = {text: suite_rows(name).select(where, ["seed", "key"]) for text, where in filters.items()}
     return {text: list(zip(map(int, frame["seed"]), frame["key"], strict=True)) for text, frame in rows.items()}

@@ -84,12 +84,6 @@ class GraphStack:
         _, _, eids = self.graph.adj_tensors("csc")
         return placed(self.graph.edata["feat"][eids])
 
-    def part(self, graphs: Sequence[dgl.DGLGraph], picks: np.ndarray) -> GraphStack:
-        """A stack of some of the graphs, with copies of operators and codes. picks: the numbers of `graphs` here."""
-        stack = GraphStack(graphs)
-        stack.adopt(self, picks)
-        return stack
-
     def adopt(self, whole: GraphStack, picks: np.ndarray) -> None:
         """Copy operators and codes from a stack that contains these graphs. picks: their numbers in `whole`."""
         batch = whole.batch([picks])
