@@ -202,10 +202,10 @@ class Costs:
         return Estimate(total / HOUR, unknown)
 
 
-def told(estimate: Estimate, source: str = "the rows here") -> str:
+def told(estimate: Estimate) -> str:
     """An estimate in words: "about 3.2 core-hours, judged by the rows here; 12 runs cannot be judged: no row of dataset
     actor"."""
-    line = f"about {estimate.hours:.1f} core-hours, judged by {source}"
+    line = f"about {estimate.hours:.1f} core-hours, judged by the rows here"
     if not estimate.unknown:
         return line
     return f"{line}; {sum(estimate.unknown.values())} runs cannot be judged: no row of {', '.join(estimate.unknown)}"

@@ -32,9 +32,11 @@ def test_segment_operations_have_the_right_values_and_gradients() -> None:
     weight = torch.randn(3, 5, 2, dtype=torch.float64, requires_grad=True)
     heads = torch.randn(8, 2, 3, dtype=torch.float64, requires_grad=True)
     vector = torch.randn(3, 2, 3, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
     owner = [0, 0, 0, 1, 2, 2, 2, 2]
     expected = torch.stack([rows[i] @ weight[k] for i, k in enumerate(owner)])
     torch.testing.assert_close(segment_ops.segment_product(rows, weight, SIZES), expected)
+    torch.testing.assert_close(segment_ops.segment_add(expected, bias, SIZES), expected + bias[owner])
     dots = torch.stack([(heads[i] * vector[k]).sum(-1) for i, k in enumerate(owner)])
     torch.testing.assert_close(segment_ops.segment_dot(heads, vector, SIZES), dots)
     assert torch.autograd.gradcheck(lambda r, w: segment_ops.segment_product(r, w, SIZES), (rows, weight))
@@ -61,17 +63,6 @@ def test_products_of_clients_with_many_rows_and_with_equally_many(
         actual, wanted = (torch.autograd.grad(y, value, pull, retain_graph=True)[0] for y in (out, expected))
         torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-4)
     kernels.runs.cache_clear()
-
-
-def test_segment_add() -> None:
-    torch.manual_seed(0)
-    rows, bias = torch.randn(8, 2, requires_grad=True), torch.randn(3, 2, requires_grad=True)
-    out = segment_ops.segment_add(rows, bias, SIZES)
-    expected = rows + torch.cat([bias[k].expand(n, 2) for k, n in enumerate(SIZES)])
-    torch.testing.assert_close(out, expected)
-    pull = torch.randn(8, 2)
-    actual = torch.autograd.grad((out * pull).sum(), (rows, bias))
-    torch.testing.assert_close(actual, torch.autograd.grad((expected * pull).sum(), (rows, bias)))
 
 
 @pytest.mark.parametrize("shared", [False, True])
