@@ -114,11 +114,10 @@ def clients_table(ranking: Ranking) -> Table | None:
         ]
     gains = client_gains(board)
     if board.scored["partition"].isin(NATURAL).all() and not gains["gaining"].isna().all():
-        gaining, least = (numbers_by_name(board.over_datasets(gains[name]), show)
-                          for name, show in (("gaining", percent), ("least", points)))  # fmt: skip
+        gaining, least = (board.over_datasets(gains[name]) for name in ("gaining", "least"))
         columns += [
-            Column("Clients above local training, %", gaining, falling=True, best=True),
-            Column("Least gain of a client, points", least, falling=True, best=True),
+            Column("Clients above local training, %", numbers_by_name(gaining, percent), falling=True, best=True),
+            Column("Least gain of a client, points", numbers_by_name(least, points), falling=True, best=True),
         ]
     return _table(ranking, "clients", "Macro-F1 and clients", columns) if len(columns) > 1 else None
 

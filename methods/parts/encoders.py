@@ -23,10 +23,12 @@ from ...benchmark.engine import (
     GraphBatch,
     Operator,
     Params,
+    Streams,
     glorot,
     normalised,
     option,
     owners,
+    rate,
     section,
     segment_add,
     segment_product,
@@ -139,6 +141,11 @@ def init_linear(name: str, n_in: int, n_out: int, source: torch.Generator) -> Pa
 def linear(params: Params, name: str, rows: torch.Tensor, sizes: Sizes) -> torch.Tensor:
     """Return the rows after the linear layer `name` of their client."""
     return segment_add(segment_product(rows, params[f"{name}.weight"], sizes), params[f"{name}.bias"], sizes)
+
+
+def dropout_factors(streams: Streams, purpose: str, shape: tuple[int, int], p: float) -> torch.Tensor:
+    """Return the factors of dropout of a single client's rows: 0, or 1 / (1 - p)."""
+    return streams.keep(purpose, [shape[0] * shape[1]], p).view(shape).float() / (1 - rate(p))
 
 
 def prelu(rows: torch.Tensor, slope: torch.Tensor, sizes: Sizes) -> torch.Tensor:

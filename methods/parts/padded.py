@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -29,9 +28,10 @@ class Padded:
     @classmethod
     def of(cls, batch: GraphBatch) -> Padded:
         """Return the padded graphs of a batch, computed once."""
-        if batch not in _CACHE:
-            _CACHE[batch] = cls._compute(batch.lengths)
-        return _CACHE[batch]
+        if "padded" not in batch.memo:
+            batch.memo["padded"] = cls._compute(batch.lengths)
+        padded: Padded = batch.memo["padded"]
+        return padded
 
     @classmethod
     def _compute(cls, lengths: np.ndarray) -> Padded:
@@ -66,6 +66,3 @@ class Padded:
             for at, real, graphs in zip(self.rows, self.real, self.graphs, strict=True)
         ]
         return torch.cat(sums)[self.nodes]
-
-
-_CACHE: WeakKeyDictionary[GraphBatch, Padded] = WeakKeyDictionary()

@@ -148,6 +148,21 @@ def test_personal_aggregates_at_the_ends_of_their_scale(name: str, federation: C
                 assert len(sizes) > 1 or torch.equal(value, mean)
 
 
+@pytest.mark.parametrize(
+    ("name", "private"),
+    [("fedper", "head"), ("fedssp", "head"), ("fedstar", "input"), ("fedvn", "generator.head")],
+)
+def test_absent_clients_are_scored_with_the_new_shared_part(
+    name: str, private: str, labelled_sets: Callable[..., Federation]
+) -> None:
+    run = start(labelled_sets((9, 6, 8, 7)), name, kinds=["gin"], batch_size=3, participation=0.5)
+    for number in (1, 2, 3):
+        shared = run.round(number)["model"]
+    (personal,) = run.simulation.personal_models()
+    equal = {name for name, value in personal.items() if all(torch.equal(value[0], other) for other in value[1:])}
+    assert set(shared) <= equal and f"{private}.weight" not in equal
+
+
 def test_presets_are_their_method_on_their_architecture(federation: Callable[..., Federation]) -> None:
     world, config = federation(), TrainConfig(rounds=3)
 

@@ -22,7 +22,7 @@ from ..client_batch import ClientBatch
 from ..config import TrainConfig
 from ..evaluate import Diverged, Evaluator, Models, Scored, Task, add_task, beside, demanded
 from ..method import CLUSTERING, Method
-from ..rng import stream
+from ..rng import stream, torch_source
 from ..sampled_batch import MinibatchClientBatch, Shown, cut
 from ..target import Target
 from .graphsets import GraphBatch, GraphStack
@@ -37,7 +37,7 @@ class Encoder(Backbone):
         return self.layers * self.hidden
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
-        source = torch.Generator().manual_seed(int(generator.integers(2**63)))
+        source = torch_source(generator)
         return self.draw(features, source)
 
     def draw(self, features: int, source: torch.Generator) -> Params:

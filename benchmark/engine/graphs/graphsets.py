@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import dgl
 import numpy as np
@@ -105,6 +106,7 @@ class GraphBatch:
     stack: GraphStack
     picks: np.ndarray
     counts: tuple[int, ...]
+    memo: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # values computed from the batch
     _views: dict[Operator, SparseMatrix] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
