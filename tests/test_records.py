@@ -12,7 +12,7 @@ from fglbench.datasets.federation import Federation
 
 ROOT = Path(__file__).resolve().parents[1]
 FILLED = {  # everything else is frozen
-    "Assignment", "Codes", "Each", "Findings", "Forward", "Models", "Pair", "PrototypeNet", "Raw", "Record",
+    "Assignment", "Codes", "Each", "Findings", "Forward", "Models", "PrototypeNet", "Raw", "Record",
     "Report", "Scored", "Server", "Slot", "_State", "StackedOptimiser", "Summary", "Target",
     "Client",
 }  # fmt: skip
