@@ -43,8 +43,7 @@ from ..benchmark.engine import (
     torch_source,
 )
 from .fedavg import SharedPart
-from .parts.encoders import linear, normalise
-from .parts.padded import Padded
+from .parts.encoders import Padded, linear, normalise
 
 # -- spectra -----------------------------------------------------------------------------------------------------------
 

@@ -31,8 +31,7 @@ from ..benchmark.engine import (
 )
 from .fedavg import FedAvg
 from .parts.contrast import unit_rows
-from .parts.encoders import linear, normalise
-from .parts.padded import Padded
+from .parts.encoders import Padded, linear, normalise
 
 # -- the two networks --------------------------------------------------------------------------------------------------
 
