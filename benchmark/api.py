@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from ..report.compare import Comparison
     from .runner.backend import Observer
-    from .runner.job import Job
 
 
 __all__ = [
@@ -86,11 +85,13 @@ def run(
     if not in_process:
         _check_process()
         _check_methods(methods)
+    import pandas as pd
+
     from ..datasets.own_data import announce, metric_setting
-    from .runner.backend import check_options
     from .runner.best_round import check_safetensors
     from .runner.job import Job, Options, Request, Store
     from .runner.system import resolved
+    from .store.schema import COLUMNS
     from .suites import apart
     from .suites.plugins import load_plugins
 
@@ -116,10 +117,12 @@ def run(
         known = load_plugins(imported) if in_process else apart.use(imported)
         how = jobs, threads, timeout, memory_limit, submitter, known, embeddings, backend, address
         options = Options(*how, resolved(text_argument("device", str(device)), backend), models=save_models)
-        check_options(options)
-        return _frame(Job(request, store, options, again, missing_rows, in_process), observer)
+        options.check()
+        job = Job(request, store, options, again, missing_rows, in_process)
+        rows = job.carry_out(partial(warnings.warn, stacklevel=4), observer)
     finally:
         apart.end()
+    return pd.DataFrame([row.model_dump() for row in rows], columns=COLUMNS)
 
 
 def _check_observer(observer: object) -> None:
@@ -152,16 +155,6 @@ def _check_methods(methods: Iterable[str]) -> None:
             f"method {wanted[0]!r} is defined in this session, which workers cannot import: give in_process=True, or "
             "put it in a file and give plugins=[FILE]"
         )
-
-
-def _frame(job: Job, observer: Observer | None) -> pd.DataFrame:
-    import pandas as pd
-
-    from .store.schema import COLUMNS
-
-    plan = job.plan()
-    job.run(job.load(plan, partial(warnings.warn, stacklevel=4)), observer)
-    return pd.DataFrame([row.model_dump() for row in job.rows(plan)], columns=COLUMNS)
 
 
 def list_methods(plugins: Iterable[str] = ()) -> pd.DataFrame:

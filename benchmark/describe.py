@@ -106,11 +106,6 @@ def described(kind: str, cls: type[Any]) -> Entry:
     return entry
 
 
-def _displayed(cls: type) -> Entry:
-    """Display name, venue and links of a method; none of them is inherited."""
-    return {name: vars(cls).get(name, "") for name in ("title", "venue", "paper_url", "code_url")}
-
-
 def _first(cls: type) -> str:
     return " ".join((inspect.getdoc(cls) or "").split("\n\n", 1)[0].split())
 
@@ -183,7 +178,10 @@ def catalogued() -> tuple[str, str]:
     suites = {name: load_suite(name) for name in suite_names()}
     entries["suite"] = {name: described_suite(suite) for name, suite in suites.items()}
     methods = {name: REGISTRIES["method"].cls(name) for name in entries["method"]}
-    entries["display"] = {name: _displayed(cls) for name, cls in methods.items() if vars(cls).get("title")}
+    entries["display"] = {  # none of these is inherited
+        name: {field: vars(cls).get(field, "") for field in ("title", "venue", "paper_url", "code_url")}
+        for name, cls in methods.items() if vars(cls).get("title")
+    }  # fmt: skip
     training: Entry = {"parameters": list(TrainConfig.model_fields), "former": FORMER}
     cells = {name: _listed(suite.cells()) for name, suite in suites.items()}
     return f"{_text(entries | {'training': training}, 2)}\n", f"{_text(cells, 3)}\n"

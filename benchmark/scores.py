@@ -14,7 +14,6 @@ from ..registry import UserError, text_argument, whole_argument
 from .engine.evaluate import MEASURES, Evaluator, Scored, own_rows
 from .engine.graphs.classification import GraphEvaluator, sets_of
 from .engine.method import in_words
-from .engine.target import Target
 from .runner.execute import FederationCache
 from .suites.select import Request, select
 
@@ -159,7 +158,10 @@ def evaluate(predictions: Any, federation: Federation) -> Scores:
     else:
         parts = _of_clients(predictions, clients, federation)
     joined = torch.cat(parts)
-    scored = Scored.of(joined if joined.dim() == 1 else joined.argmax(1), _target(clients))
+    nodes = [client for client in clients if isinstance(client, NodeClient)]
+    sets = [client for client in clients if isinstance(client, GraphClient)]
+    target = own_rows(nodes) if nodes else sets_of(sets)
+    scored = Scored.of(joined if joined.dim() == 1 else joined.argmax(1), target)
     if joined.dim() == 2 and federation.num_classes == 2:
         scored.margin = joined[:, 1] - joined[:, 0]
     if joined.dim() == 1 and federation.scored_by in ("roc_auc", "average_precision"):
@@ -173,11 +175,6 @@ def evaluate(predictions: Any, federation: Federation) -> Scores:
 def _ids(client: NodeClient | GraphClient) -> torch.Tensor:
     ids: torch.Tensor = client.graph.ndata["global_id"] if isinstance(client, NodeClient) else client.global_id
     return ids
-
-
-def _target(clients: Sequence[NodeClient | GraphClient]) -> Target:
-    nodes = [client for client in clients if isinstance(client, NodeClient)]
-    return own_rows(nodes) if nodes else sets_of([client for client in clients if isinstance(client, GraphClient)])
 
 
 def _scores(scored: Scored, metric: str) -> Scores:

@@ -119,45 +119,39 @@ def read_tables(folder: Path, mistakes: Mistakes) -> Raw | None:
 
 def _table(path: Path, known: Sequence[str], needed: Sequence[str], mistakes: Mistakes) -> Table | None:
     """Read a table; empty lines are left out. None, and a mistake, if it is no valid table."""
+    rows, lines = [], []
     try:
         text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        if kind := next((kind for start, kind in PACKED.items() if error.object.startswith(start)), ""):
-            mistakes.append(f"{path.name}: a {kind}, not a table; write it as comma-separated text in UTF-8")
-            return None
-        byte = error.object[error.start]
-        mistakes.append(
-            f"{path.name}: byte {byte:#04x} at {error.start} is not UTF-8; save the file with encoding UTF-8"
-        )
-        return None
-    except OSError as error:
-        mistakes.append(f"{path.name}: cannot be read ({error.strerror}); check its permissions")
-        return None
-    rows, lines, reader = [], [], csv.reader(io.StringIO(text, newline=None), skipinitialspace=True, strict=True)
-    try:
+        reader = csv.reader(io.StringIO(text, newline=None), skipinitialspace=True, strict=True)
         for row in reader:
             words = [word.strip() for word in row]
             if any(words):
                 rows.append(words)
                 lines.append(reader.line_num)
+    except UnicodeDecodeError as error:
+        kind = next((kind for start, kind in PACKED.items() if error.object.startswith(start)), "")
+        problem = (
+            f"byte {error.object[error.start]:#04x} at {error.start} is not UTF-8; save the file with encoding UTF-8"
+        )
+        packed = f"a {kind}, not a table; write it as comma-separated text in UTF-8"
+        mistakes.append(f"{path.name}: {packed if kind else problem}")
+        return None
+    except OSError as error:
+        mistakes.append(f"{path.name}: cannot be read ({error.strerror}); check its permissions")
+        return None
     except csv.Error as error:
         mistakes.append(f"{path.name}:{reader.line_num}: {error}; write comma-separated lines, quotes in pairs")
         return None
     if len(rows) < (1 if known is ENDS else 2):  # a graph may have no edge
-        row_noun = path.stem.removesuffix("s")
         where = "after" if rows else "and not even"
-        mistakes.append(f"{path.name}: no line {where} the header; write one line per {row_noun}")
+        mistakes.append(f"{path.name}: no line {where} the header; write one line per {path.stem.removesuffix('s')}")
         return None
-    table = Table(path.name, rows[0], rows[1:], lines[1:])
+    table, width = Table(path.name, rows[0], rows[1:], lines[1:]), len(rows[0])
     _check_header(table, known, needed, mistakes)
-    width = len(table.header)
-    wrong = np.array([len(row) != width for row in table.rows])
+    fix = "write one field per column, empty for none"
     mistakes.where(
-        wrong,
-        lambda i: (
-            f"{path.name}:{table.lines[i]}: {len(table.rows[i])} fields, the header has {width}; write one field per "
-            "column, empty for none"
-        ),
+        np.array([len(row) != width for row in table.rows]),
+        lambda i: f"{path.name}:{table.lines[i]}: {len(table.rows[i])} fields, the header has {width}; {fix}",
     )
     return None if mistakes else table
 
@@ -180,7 +174,7 @@ def _check_header(table: Table, known: Sequence[str], needed: Sequence[str], mis
         elif fix and (fix not in header or name.lower() in (fix, f"{fix}s")):
             mistakes.append(f"{place}: column {name!r}: is it {fix!r}? rename it; a feature needs another name")
         elif known is COLUMNS and _plain_name(name) in PARTS:
-            mistakes.append(f"{place}: column {name!r}: write the parts into one column 'split': train, val or test")
+            mistakes.append(f"{place}: column {name!r}: write the parts into one column 'split'; train, val or test")
         elif known is COLUMNS and name not in known and _counts(table, number):
             if name in ("index", "level_0"):
                 mistakes.append(f"{place}: column {name!r} is the row number, not a feature; remove it")
@@ -200,7 +194,7 @@ def _plain_name(name: str) -> str:
 
 def _counts(table: Table, number: int) -> bool:
     values = [row[number] if number < len(row) else "" for row in table.rows]
-    return values in ([str(i) for i in range(len(values))], [str(i + 1) for i in range(len(values))])
+    return any(values == [str(i + first) for i in range(len(values))] for first in (0, 1))
 
 
 def _ends(nodes: Table, edges: Table, mistakes: Mistakes) -> np.ndarray:
@@ -213,34 +207,29 @@ def _ends(nodes: Table, edges: Table, mistakes: Mistakes) -> np.ndarray:
         lambda i: f"{NODES}:{nodes.lines[i]}: node {str(names[i])!r} a second time; give each node one line",
     )
     mistakes.where(names == "", lambda i: f"{NODES}:{nodes.lines[i]}: a node without a name; name it or remove it")
-    ends = np.empty((len(edges.rows), 2), dtype=np.int64)
-    for side, column in enumerate(ENDS):
-        words = edges.column(column)
-        ends[:, side] = [row.get(name, -1) for name in words.tolist()]
-        mistakes.where(
-            ends[:, side] < 0,
-            lambda i, words=words: (  # type: ignore[misc]
-                f"{EDGES}:{edges.lines[i]}: node {str(words[i])!r} is not in {NODES}; add it there or remove the edge"
-            ),
-        )
-    return ends
+    words = np.stack([edges.column(end) for end in ENDS], axis=1).ravel()
+    ends = np.array([row.get(name, -1) for name in words.tolist()], dtype=np.int64)
+    fix = "add it there or remove the edge"
+    mistakes.where(
+        ends < 0, lambda i: f"{EDGES}:{edges.lines[i // 2]}: node {str(words[i])!r} is not in {NODES}; {fix}"
+    )
+    return ends.reshape(-1, 2)
 
 
 def _numbers(nodes: Table, mistakes: Mistakes) -> np.ndarray:
     names = [name for name in nodes.header if name not in COLUMNS]
-    values = np.empty((len(nodes.rows), len(names)), dtype=np.float32)
+    values = np.empty((len(nodes.rows), len(names)))
     for j, name in enumerate(names):
-        words = nodes.column(name)
-        numbers = np.array([number(word) for word in words.tolist()])
-        wrong = ~(np.abs(numbers) <= LARGEST)
-        mistakes.where(
-            wrong,
-            lambda i, name=name, words=words: (  # type: ignore[misc]
-                f"{NODES}:{nodes.lines[i]}: feature {name!r} is {str(words[i])!r:.60}; give a finite number"
-            ),
-        )
-        values[:, j] = np.where(wrong, 0, numbers)
-    return values
+        values[:, j] = [number(word) for word in nodes.column(name).tolist()]
+    wrong = ~(np.abs(values) <= LARGEST)
+
+    def line(i: int) -> str:
+        row, j = divmod(i, len(names))
+        word = nodes.rows[row][nodes.header.index(names[j])]
+        return f"{NODES}:{nodes.lines[row]}: feature {names[j]!r} is {word!r:.60}; give a finite number"
+
+    mistakes.where(wrong.ravel(), line)
+    return np.where(wrong, 0, values).astype(np.float32)
 
 
 def number(word: str) -> float:
@@ -263,11 +252,10 @@ def read_archive(path: Path, mistakes: Mistakes) -> Raw | None:
     if mistakes:
         return None
     edges, feat, n = arrays["edges"], arrays["features"], len(arrays["labels"])
-    outside = edges.size and (edges.min() < 0 or edges.max() >= n)  # faster than a check of every row
-    mistakes.where(
-        ((edges < 0) | (edges >= n)).any(axis=1) if outside else np.zeros(0, dtype=bool),
-        lambda i: f"{path.name}: edges[{i}]: {edges[i].tolist()} for {n} nodes; name nodes from 0 to {n - 1}",
-    )
+    if edges.size and (edges.min() < 0 or edges.max() >= n):  # faster than a check of every row
+        fix = f"name nodes from 0 to {n - 1}"
+        outside = ((edges < 0) | (edges >= n)).any(axis=1)
+        mistakes.where(outside, lambda i: f"{path.name}: edges[{i}]: {edges[i].tolist()} for {n} nodes; {fix}")
     members = {"feature": "features", "label": "labels", "client": "clients", "split": "train, val, test"}
     with np.errstate(over="ignore"):  # too large a number becomes infinite, which is reported
         feat = sp.csr_matrix(feat, dtype=np.float32) if sp.issparse(feat) else feat.astype(np.float32, copy=False)
@@ -283,15 +271,15 @@ def read_archive(path: Path, mistakes: Mistakes) -> Raw | None:
 
 
 def _arrays(path: Path, mistakes: Mistakes) -> dict[str, Any] | None:
-    """Read the arrays of known names; None if one is missing or cannot be read."""
+    """Read the arrays of known names; None, and a mistake, if one is missing or cannot be read."""
     arrays: dict[str, Any] = {}
-    fix = "write it with np.savez(path, edges=..., features=..., labels=...)"
+    name, fix = "", "write it with np.savez(path, edges=..., features=..., labels=...)"
     try:
         with contents.open_npz(path) as opened:
             for name in opened.files:
                 near = _near(name, ARRAYS)
                 if name in ARRAYS or name in CSR:
-                    arrays[name] = _array(opened, name)
+                    arrays[name] = opened[name]
                 elif near and near not in opened.files:
                     other = ", transposed to (M, 2)" if name == "edge_index" else ""
                     mistakes.append(f"{path.name}: array {name!r}: is it {near!r}? rename it{other}, or remove it")
@@ -299,30 +287,19 @@ def _arrays(path: Path, mistakes: Mistakes) -> dict[str, Any] | None:
                     mistakes.notes.append(f"{path.name}: array {name!r} not used (known: {', '.join(ARRAYS)})")
         if "features" in arrays and any(name in arrays for name in CSR):
             mistakes.append(f"{path.name}: features as one array and as {CSR[0]}, ...; keep one of both")
-        if mistakes:
-            return None
-        if "features" not in arrays and CSR[0] in arrays:
+        if CSR[0] in arrays and not mistakes:
             arrays["features"] = contents.csr(arrays, "features")
-        _ = [arrays[name] for name in ("edges", "features", "labels")]
     except contents.Unsound as error:
         mistakes.append(f"{path.name}: {error}")
-        return None
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         reason = f"no array {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
+        if "Object arrays" in reason:
+            reason = f"array {name!r} has Python objects: give it a type of numbers or words, .astype(str)"
         mistakes.append(f"{path.name}: {reason:.200}; {fix}")
-        return None
-    return arrays
-
-
-def _array(opened: Any, name: str) -> Any:
-    try:
-        return opened[name]
-    except ValueError as error:
-        if "Object arrays" not in str(error):
-            raise
-        raise ValueError(
-            f"array {name!r} has Python objects: give it a type of numbers or words, .astype(str)"
-        ) from None
+    missing = [name for name in ("edges", "features", "labels") if name not in arrays]
+    if missing and not mistakes:
+        mistakes.append(f"{path.name}: no array {missing[0]!r}; {fix}")
+    return None if mistakes else arrays
 
 
 def _misshapen(arrays: dict[str, Any]) -> list[str]:
@@ -339,9 +316,7 @@ def _misshapen(arrays: dict[str, Any]) -> list[str]:
     lines = []
     for name in [name for name in wanted if name in arrays]:
         (shape, kinds, advice), given = wanted[name], arrays[name]
-        fits = given.ndim == len(shape) and all(
-            size in (None, have) for size, have in zip(shape, given.shape, strict=True)
-        )
+        fits = len(given.shape) == len(shape) and all(map(lambda size, have: size in (None, have), shape, given.shape))
         whole = name in ("labels", "clients") and given.dtype.kind == "f" and not fractions(given).any()
         if not fits or not (given.dtype.kind in kinds or whole):
             transposed = name == "edges" and given.ndim == 2 and given.shape[0] == 2

@@ -27,11 +27,12 @@ from ..benchmark.engine import (
     option,
     section,
     segment_add,
-    segment_product,
     stream,
+    torch_source,
 )
 from .fedavg import FedAvg
 from .fedgta import propagate_labels
+from .parts.encoders import linear, prelu
 
 # -- the corrected topology --------------------------------------------------------------------------------------------
 
@@ -93,12 +94,6 @@ def cosine(rows: torch.Tensor) -> torch.Tensor:
     """Return the cosines (n, n) of softmax(rows)."""
     unit = F.normalize(rows.softmax(1), dim=1)
     return unit @ unit.T
-
-
-def prelu(rows: torch.Tensor, slope: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
-    """Return PReLU(rows) (N, c) with each client's slope (K, 1)."""
-    slopes = torch.repeat_interleave(slope, torch.tensor(sizes), 0)
-    return torch.relu(rows) - slopes * torch.relu(-rows)
 
 
 @section("signed propagation")
@@ -216,12 +211,7 @@ class AdaFGL(FedAvg):
         first = config.rounds // 2 if self.extractor_rounds is None else min(self.extractor_rounds, config.rounds - 1)
         return [
             Phase((Step(self.client, self.server),), first, scored=False, name="extractor"),
-            Phase(
-                (Step(self.personalise, lambda server, uploads: {}),),
-                config.rounds - first,
-                name="personal",
-                everyone=True,
-            ),
+            Phase((Step(self.personalise),), config.rounds - first, name="personal", everyone=True),
         ]
 
     # -- step 2 -----------------------------------------------------------------------------------------------------
@@ -240,7 +230,7 @@ class AdaFGL(FedAvg):
         clients.cache["topology"] = Topology(clients.batch, known, self.alpha, self.similar, self.powers)
         clients.state["confidence"] = self.confidence(clients)
         backbone = clients.network.backbones[0]
-        source = torch.Generator().manual_seed(int(stream(clients.streams.seed, "personal heads").integers(2**63)))
+        source = torch_source(stream(clients.streams.seed, "personal heads"))
         fresh = heads(source, clients.features, backbone.hidden, clients.classes, self.powers)
         clients.state["heads"] = {
             name: value.expand(len(clients), *value.shape).clone() for name, value in fresh.items()
@@ -281,8 +271,7 @@ class AdaFGL(FedAvg):
             for i in range(1, layers):
                 z = prelu(z, params[f"{slope}.slope"], batch.sizes)
                 z = z if streams is None else dropout(z, backbone.dropout, streams, batch.sizes)
-                z = segment_product(z, params[f"{head}.{i}.weight"], batch.sizes)
-                z = segment_add(z, params[f"{head}.{i}.bias"], batch.sizes)
+                z = linear(params, f"{head}.{i}", z, batch.sizes)
             return z
 
         def first(name: str, z: torch.Tensor) -> torch.Tensor:

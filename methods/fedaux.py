@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -13,7 +12,6 @@ from ..benchmark.engine import (
     METHODS,
     Backbone,
     Batch,
-    ClientBatch,
     Download,
     Forward,
     Params,
@@ -23,8 +21,9 @@ from ..benchmark.engine import (
     affine,
     glorot,
     option,
+    torch_source,
 )
-from .fedavg import LocalTraining
+from .fedavg import Exchange
 from .parts.personal import cosine, mix
 
 NEGLECTED = 1e-8  # maximal error of the kernel, whose maximum is 1
@@ -38,7 +37,7 @@ class AuxModel(Backbone):
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
         params = self.gnn.init(generator, features, self.hidden)
-        source = torch.Generator().manual_seed(int(generator.integers(2**63)))
+        source = torch_source(generator)
         params["aux"] = torch.randn(self.hidden, generator=source)
         return params | {"head.weight": glorot(2 * self.hidden, classes, source), "head.bias": torch.zeros(classes)}
 
@@ -73,7 +72,7 @@ def smoothed(h: torch.Tensor, aux: torch.Tensor, batch: Batch, sigma: float) -> 
 
 
 @METHODS.register("fedaux")
-class FedAux(LocalTraining):
+class FedAux(Exchange):
     """Zhuo, Zhan, Yu, NeurIPS 2025 (arXiv 2505.23864): clients averaged by auxiliary projection vectors.
 
     Client k: a GNN gives embeddings h_i of width h. With its vector a_k, s_i = cos(h_i, a_k) and
@@ -99,19 +98,8 @@ class FedAux(LocalTraining):
     sigma: float = option(1.0, "width of the kernel (code: 1; in its README: 10)", ge=0.25, tune=[0.5, 1.0, 10.0])
     scale: float = option(10.0, "factor of the cosines in the softmax (code: 10)", ge=0, tune=[1.0, 5.0, 10.0])
 
-    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [
-            backbone.turned_into(AuxModel, gnn=backbone, sigma=self.sigma)
-            for backbone in super().architecture(backbones)
-        ]
-
-    def open(self, server: Server) -> Download:
-        return {"model": server.initial_model()}
-
-    def client(self, clients: ClientBatch) -> Tree:
-        clients.load(clients.received["model"])
-        clients.fit(self.local_loss)
-        return {"model": clients.params}
+    def adapt(self, backbone: Backbone) -> Backbone:
+        return backbone.turned_into(AuxModel, gnn=backbone, sigma=self.sigma)
 
     def server(self, server: Server, uploads: Tree) -> Download:
         models = uploads["model"]

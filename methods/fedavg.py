@@ -40,6 +40,34 @@ class LocalTraining(Method):
         return clients.params
 
 
+class Exchange(LocalTraining):
+    """Base of methods whose clients train the received model and send it."""
+
+    def shared(self, params: Params) -> Params:
+        """Return the parameters that are sent: by default all."""
+        return params
+
+    def open(self, server: Server) -> Download:
+        return {"model": self.shared(server.initial_model())}
+
+    def client(self, clients: ClientBatch) -> Tree:
+        clients.load(clients.received["model"])
+        clients.fit(self.local_loss)
+        return {"model": self.shared(clients.params)}
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        return average(uploads, server.weights)
+
+
+class SharedPart(Exchange):
+    """Base of methods that average the shared parameters; the others are personal. The personal models are scored."""
+
+    delivers = "personal"
+
+    def personal_model(self, clients: ClientBatch) -> Params | None:
+        return clients.params | clients.received["model"]
+
+
 @METHODS.register("local")
 class Local(LocalTraining):
     """No federation: each client trains on its own graph only.
@@ -65,7 +93,7 @@ class Local(LocalTraining):
 
 
 @METHODS.register("fedavg")
-class FedAvg(LocalTraining):
+class FedAvg(Exchange):
     """McMahan et al., AISTATS 2017 (arXiv 1602.05629).
 
     Client: theta_k <- theta, E epochs on its mean cross-entropy. Server: theta <- sum_k w_k theta_k, with w_k by the
@@ -82,13 +110,8 @@ class FedAvg(LocalTraining):
     heterogeneous_features = True
 
     def open(self, server: Server) -> Download:
-        server.state["model"] = server.initial_model()
+        server.state["model"] = self.shared(server.initial_model())
         return {"model": server.state["model"]}
-
-    def client(self, clients: ClientBatch) -> Tree:
-        clients.load(clients.received["model"])
-        clients.fit(self.local_loss)
-        return {"model": clients.params}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         server.state["model"] = self.aggregate(server, uploads["model"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -28,10 +28,11 @@ from ..benchmark.engine import (
     affine,
     glorot,
     k_means,
-    linear_map,
+    linear_maps,
     on_host,
     option,
     placed,
+    torch_source,
 )
 from .fedsage import Generation, Impaired, NeighGen, Turn, first_hidden, hide, impair, match
 from .parts.encoders import linear
@@ -48,11 +49,9 @@ class FusedSAGE(GraphSAGE):
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
         params = super().init(generator, features, classes)
-        source, n_in = torch.Generator().manual_seed(int(generator.integers(2**63))), self.width
-        for i, (_, n_out) in enumerate(self.widths(features, classes)):
-            params[f"mend.{i}.weight"], params[f"mend.{i}.bias"] = linear_map(n_in, n_out, source, "torch")
-            n_in = n_out
-        return params
+        widths = [self.width, *(n_out for _, n_out in self.widths(features, classes))]
+        maps = {f"mend.{i}": shape for i, shape in enumerate(pairwise(widths))}
+        return params | linear_maps(maps, torch_source(generator), "torch")
 
     def forward(self, params: Params, batch: Batch, streams: Streams | None = None) -> Forward:
         return self.fused(params, batch, torch.zeros(len(batch.label), self.width), streams)
@@ -130,8 +129,8 @@ class FedDEP(Generation):
         "mended", "score clients' nodes with m_v (FedGB's code), or with m = 0 (released code)"
     )
 
-    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [backbone.turned_into(FusedSAGE, width=self.embedding) for backbone in super().architecture(backbones)]
+    def adapt(self, backbone: Backbone) -> Backbone:
+        return backbone.turned_into(FusedSAGE, width=self.embedding)
 
     @property
     def generator(self) -> NeighGen:
@@ -139,7 +138,7 @@ class FedDEP(Generation):
         return NeighGen(encoder, self.latent, self.neighbours, self.generator_dropout, self.embedding)
 
     def phases(self, config: TrainConfig) -> list[Phase]:
-        steps = Step(self.describe, self.share), Step(self.generate, lambda server, uploads: {})
+        steps = Step(self.describe, self.share), Step(self.generate)
         start = Phase(steps, 1, scored=False, name="generator", everyone=True)
         return [start] * (self.neighbours > 0) + super().phases(config)
 
@@ -170,7 +169,7 @@ class FedDEP(Generation):
         with on_host():
             for source in clients.streams("encoder"):
                 start = encoder.init(source, clients.features, self.embedding)
-                head = torch.Generator().manual_seed(int(source.integers(2**63)))
+                head = torch_source(source)
                 start |= {"class.weight": glorot(self.embedding, clients.classes, head)}
                 starts.append(start | {"class.bias": torch.zeros(clients.classes)})
         params = {name: placed(torch.stack([start[name] for start in starts])) for name in starts[0]}

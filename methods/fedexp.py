@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..benchmark.engine import METHODS, Download, Params, Server, Tree, average, is_statistic
-from ..registry import option
+from ..benchmark.engine import METHODS, Download, Params, Server, Tree, average, is_statistic, option
 from .fedavg import FedAvg
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -96,8 +95,8 @@ class FedGCNHops(FedAvg):
 
     hops: Literal[0, 1, 2] = option(2, "hops for which clients get the sums of features (code: 2)", tune=[1, 2])
 
-    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [SummedGCN(**backbone.params()) for backbone in super().architecture(backbones)]
+    def adapt(self, backbone: Backbone) -> Backbone:
+        return SummedGCN(**backbone.params())
 
     # -- exchange ---------------------------------------------------------------------------------------------------
 
@@ -117,13 +116,9 @@ class FedGCNHops(FedAvg):
     def tell(self, clients: ClientBatch) -> Tree:
         uploads: list[Tree] = []
         for member in clients.members:
-            ids, far = member.graph.ndata["global_id"], torch.unique(member.outside[1])
-            degree = degrees(member)
-            source, target = (ends.numpy() for ends in member.graph.edges(order="eid"))
-            row, other = member.outside[0].numpy(), torch.searchsorted(far, member.outside[1]).numpy()
-            n = len(ids)
-            self_loops = np.arange(n)
-            to, by = np.concatenate([target, self_loops, n + other]), np.concatenate([source, self_loops, row])
+            ids, degree = member.graph.ndata["global_id"], degrees(member)
+            n, (to, by, far) = len(ids), known_edges(member)
+            to, by = np.where(by < n, to, by), np.where(by < n, by, to)  # sums for the other clients' nodes
             share = sp.csr_matrix((degree[by] ** -0.5, (to, by)), shape=(n + len(far), n))
             upload = {"id": ids, "neighbours": far, "sums": packed(share @ rows_of(member.feat))}
             uploads.append(upload | ({"degree": torch.from_numpy(degree)} if self.hops == 2 else {}))
@@ -189,14 +184,11 @@ class FedGCNHops(FedAvg):
         towards, inner, features, own_nodes = [], [], [], []
         for member, received in zip(clients.members, split(clients.state["exchanged"]), strict=True):
             n, degree = member.graph.num_nodes(), degrees(member)
-            source, target = (ends.numpy() for ends in member.graph.edges(order="eid"))
-            to, by = np.concatenate([target, np.arange(n)]), np.concatenate([source, np.arange(n)])
-            far = 0
+            to, by, far_ids = known_edges(member)
             if self.hops == 2:
-                far_ids, other = torch.unique(member.outside[1], return_inverse=True)
                 far, degree = len(far_ids), np.concatenate([degree, received["degree"].cpu().numpy()])
-                to = np.concatenate([to, member.outside[0].numpy()])
-                by = np.concatenate([by, n + other.numpy()])
+            else:
+                far, to, by = 0, to[by < n], by[by < n]
             root = degree**-0.5
             weights = sp.csr_matrix((root[to] * root[by], (to, by)), shape=(n + far, n + far))
             towards.append(weights)
@@ -214,3 +206,14 @@ def degrees(member: NodeClient) -> np.ndarray:
     outside = torch.bincount(member.outside[0], minlength=member.graph.num_nodes())
     degree: np.ndarray = (member.graph.in_degrees() + outside + 1).float().numpy()
     return degree
+
+
+def known_edges(member: NodeClient) -> tuple[np.ndarray, np.ndarray, torch.Tensor]:
+    """Return the edges that end at a client's n nodes, with self-loops, as rows (to, by), and the ids of the nodes'
+    neighbours at other clients, which have the rows n, n + 1, ..."""
+    assert member.outside is not None
+    far, other = torch.unique(member.outside[1], return_inverse=True)
+    source, target = (ends.numpy() for ends in member.graph.edges(order="eid"))
+    own = np.arange(member.graph.num_nodes())
+    to = np.concatenate([target, own, member.outside[0].numpy()])
+    return to, np.concatenate([source, own, len(own) + other.numpy()]), far

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import model_validator
 
-from ..benchmark.engine import METHODS, Batch, ClientBatch, Forward, Server, Tree, option
+from ..benchmark.engine import METHODS, Batch, ClientBatch, Server, Tree, option
 from .parts.contrast import Views
 from .parts.dual import SHARED, DualModel, Nodes, kl, mean_of, neighbour_kl
 from .parts.personal import CommonWidth
@@ -85,13 +85,13 @@ class FedGKC(Views, CommonWidth, DualModel):
         return self
 
     def local_loss(self, clients: ClientBatch) -> torch.Tensor:
-        out = self.pair(clients)
-        log_l, log_c = out.private.logits.log_softmax(1), out.shared.logits.log_softmax(1)
-        task = clients.cross_entropy(out.private.logits) + clients.cross_entropy(out.shared.logits)
+        private, copilot = self.pair(clients)
+        log_l, log_c = private.logits.log_softmax(1), copilot.logits.log_softmax(1)
+        task = clients.cross_entropy(private.logits) + clients.cross_entropy(copilot.logits)
         predictions = kl(log_c, log_l) + kl(log_l, log_c)
         if not self.smkd:
             return self.alpha * task + (1 - self.alpha) * mean_of(clients, predictions, self.nodes)
-        z_l, z_c = out.private.embedding.log_softmax(1), out.shared.embedding.log_softmax(1)
+        z_l, z_c = private.embedding.log_softmax(1), copilot.embedding.log_softmax(1)
         batch, mean = clients.batch, self.neighbour_mean
         neighbours = neighbour_kl(z_c, z_l, batch, mean=mean) + neighbour_kl(z_l, z_c, batch, mean=mean)
         distilled = self.beta * neighbours + (1 - self.alpha - self.beta) * predictions + self._own_views(clients)
@@ -99,14 +99,13 @@ class FedGKC(Views, CommonWidth, DualModel):
 
     def _own_views(self, clients: ClientBatch) -> torch.Tensor:
         """Return MSE(e^w, e^s) + KL(p^w || p^s) per node (N,)."""
+        streams = clients.streams if self.view_dropout else None
         weak, strong = (
-            self._through(clients, self.view(clients, strength, strength)) for strength in ("weak", "strong")
+            clients.network.forward(clients.params, self.view(clients, strength, strength), streams)
+            for strength in ("weak", "strong")
         )
         distance = (weak.embedding - strong.embedding).square().mean(1)
         return distance + kl(weak.logits.log_softmax(1), strong.logits.log_softmax(1))
-
-    def _through(self, clients: ClientBatch, data: tuple[Batch, ...]) -> Forward:
-        return clients.network.forward(clients.params, data, clients.streams if self.view_dropout else None)
 
     def teach(self, clients: ClientBatch) -> None:
         if self.order == "together":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -62,35 +62,10 @@ def normalised(graph: sp.csr_matrix) -> sp.csr_matrix:
     return (sp.diags(scale) @ graph @ sp.diags(scale)).astype(np.float32)
 
 
-def symmetric(graph: sp.csr_matrix) -> sp.csr_matrix:
-    """Return `normalised` of (A + A^T) / 2."""
-    return normalised((graph + graph.T) / 2)
-
-
 def released(graph: sp.csr_matrix) -> sp.csr_matrix:
     """Return D^-1/2 A^T D^-1/2 of A with ones on its diagonal, D its row sums, as OpenFGL's server."""
     ones = graph + sp.diags(1 - graph.diagonal())
     return normalised(ones).T.tocsr()
-
-
-def unchanged(graph: sp.csr_matrix) -> sp.csr_matrix:
-    """Return the graph itself."""
-    return graph
-
-
-@dataclass(frozen=True)
-class Form:
-    """Normalisations of the pseudo-graph: by the server (whole), and by a client (its part)."""
-
-    server: Callable[[sp.csr_matrix], sp.csr_matrix]
-    client: Callable[[sp.csr_matrix], sp.csr_matrix]
-
-
-FORMS = {
-    "symmetric": Form(unchanged, symmetric),
-    "printed": Form(unchanged, normalised),
-    "openfgl": Form(released, unchanged),
-}
 
 
 # -- the method --------------------------------------------------------------------------------------------------------
@@ -248,7 +223,11 @@ class FedGL(FedAvg):
         values = torch.cat(clients.received["value"]).numpy()
         shape = batch.gcn.shape
         graph = sp.csr_matrix((values, (np.concatenate(rows), np.concatenate(columns))), shape=shape)
-        return SparseMatrix(batch.gcn.scipy() + self.beta * FORMS[self.pseudo_graph].client(graph))
+        if self.pseudo_graph == "symmetric":
+            graph = (graph + graph.T) / 2
+        if self.pseudo_graph != "openfgl":  # whose server normalises
+            graph = normalised(graph)
+        return SparseMatrix(batch.gcn.scipy() + self.beta * graph)
 
     def server(self, server: Server, uploads: Tree) -> Download:
         download = super().server(server, uploads)
@@ -261,7 +240,8 @@ class FedGL(FedAvg):
             personal["label"] = [label[place] for place in places]
         if self.beta:
             fused = self.fuse(server, uploads["output"])
-            graph = FORMS[self.pseudo_graph].server(similarity_graph(fused, self.neighbours))
+            graph = similarity_graph(fused, self.neighbours)
+            graph = released(graph) if self.pseudo_graph == "openfgl" else graph
             parts = [graph[place.numpy()][:, place.numpy()].tocoo() for place in places]
             personal["index"] = [torch.from_numpy(p.row * np.int64(p.shape[0]) + p.col) for p in parts]
             personal["value"] = [torch.from_numpy(p.data) for p in parts]

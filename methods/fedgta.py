@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 
 from ..benchmark.engine import METHODS, Batch, ClientBatch, Download, Params, Server, Tree, option, segment_sum
-from .fedavg import LocalTraining
+from .fedavg import Exchange
 from .parts.personal import cosine, mix
 
 
 @METHODS.register("fedgta")
-class FedGTA(LocalTraining):
+class FedGTA(Exchange):
     """Li et al., PVLDB 17(1), 2023 (arXiv 2401.11755): topology-aware personalised averaging.
 
     Client k trains the received model on its cross-entropy, then propagates labels: Y_0 = its predictions, with one-hot
@@ -63,14 +63,10 @@ class FedGTA(LocalTraining):
         False, "moments of softmax(Y), one-hot labels over training rows (released codes; paper: Y itself)"
     )
 
-    def open(self, server: Server) -> Download:
-        return {"model": server.initial_model()}
-
     def client(self, clients: ClientBatch) -> Tree:
-        clients.load(clients.received["model"])
-        clients.fit(self.local_loss)
+        upload = super().client(clients)
         moments, confidence = self.profile(clients)
-        return {"model": clients.params, "moments": moments, "confidence": confidence}
+        return upload | {"moments": moments, "confidence": confidence}
 
     @torch.no_grad()
     def profile(self, clients: ClientBatch) -> tuple[torch.Tensor, torch.Tensor]:

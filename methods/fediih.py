@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -28,8 +27,10 @@ from ..benchmark.engine import (
     segment_add,
     segment_product,
     segment_sum,
+    torch_source,
 )
-from .fedavg import LocalTraining
+from .fedavg import Exchange
+from .parts.contrast import unit_rows
 from .parts.personal import send
 
 STATISTICS_LAYERS = 2  # routing layers from the last hidden layer to the latent statistics (code: 2)
@@ -46,7 +47,7 @@ class DisentangledGNN(Backbone):
     convolutions: int
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
-        source = torch.Generator().manual_seed(int(generator.integers(2**63)))
+        source = torch_source(generator)
         width = self.factors * self.hidden
         weight, bias = (torch.empty(n, width).uniform_(-1, 1, generator=source) * width**-0.5 for n in (features, 1))
         head, head_bias = linear_map(width, classes, source, "torch")
@@ -81,22 +82,16 @@ class DisentangledGNN(Backbone):
     def route(self, h: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return (N, M h) after DisenGCN's neighbourhood routing (Ma et al., ICML 2019), temperature 1."""
         kernels = active_kernels()
-        x = unit(h.view(len(h), self.factors, self.hidden))
+        x = unit_rows(h.view(len(h), self.factors, self.hidden))
         u = x
         for _ in range(self.routings if self.factors > 1 else 1):  # all routings of a single factor are equal
             share = kernels.u_dot_v(batch.graph, x, u).softmax(1)  # (E, M, 1)
-            u = unit(x + kernels.u_mul_e_sum(batch.graph, x, share))
+            u = unit_rows(x + kernels.u_mul_e_sum(batch.graph, x, share))
         return u.reshape(len(h), -1)
 
 
-def unit(rows: torch.Tensor) -> torch.Tensor:
-    """Return rows of norm 1; a zero row stays zero without gradient (`F.normalize` multiplies it by 1e12)."""
-    norm = rows.norm(dim=-1, keepdim=True)
-    return rows / torch.where(norm > 0, norm, torch.inf)
-
-
 @METHODS.register("fediih")
-class FedIIH(LocalTraining):
+class FedIIH(Exchange):
     """Yu, Chen, Tong, Gu, Gong, AAAI 2025 (arXiv 2412.11402): each latent factor is averaged by its own similarities.
 
     Client: h_im = leaky_relu(W_m x_i + b_m) for each factor m, then layers without parameters: x = u = unit(h), then
@@ -130,21 +125,12 @@ class FedIIH(LocalTraining):
     routings: int = option(6, "iterations of the routing in a layer (code: 5 or 6)", ge=1)
     scale: float = option(10.0, "factor of the similarities in the softmax (code: 10)", ge=0)
 
-    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [
-            backbone.turned_into(
-                DisentangledGNN, factors=self.factors, routings=self.routings, convolutions=self.convolutions
-            )
-            for backbone in super().architecture(backbones)
-        ]
-
-    def open(self, server: Server) -> Download:
-        return {"model": server.initial_model()}
+    def adapt(self, backbone: Backbone) -> Backbone:
+        own = {"factors": self.factors, "routings": self.routings, "convolutions": self.convolutions}
+        return backbone.turned_into(DisentangledGNN, **own)
 
     def client(self, clients: ClientBatch) -> Tree:
-        clients.load(clients.received["model"])
-        clients.fit(self.local_loss)
-        return {"model": clients.params, "mean": self.statistics(clients)}
+        return super().client(clients) | {"mean": self.statistics(clients)}
 
     @torch.no_grad()
     def statistics(self, clients: ClientBatch) -> torch.Tensor:

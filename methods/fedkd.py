@@ -23,6 +23,7 @@ from ..benchmark.engine import (
 )
 from .parts.dual import DualModel, Nodes, as_shared, kl, rows_of, shared_part
 from .parts.personal import CommonWidth
+from .parts.rows import listed
 
 MATCH = "match.weight"  # name of W_h in the clients' parameters
 
@@ -75,8 +76,7 @@ class FedKD(CommonWidth, DualModel):
         clients.params[MATCH] = torch.stack(drawn)  # PyTorch's default initialisation of a linear layer
 
     def local_loss(self, clients: ClientBatch) -> torch.Tensor:
-        out, rows = self.pair(clients), rows_of(clients, self.nodes)
-        teacher, student = out.private, out.shared
+        (teacher, student), rows = self.pair(clients), rows_of(clients, self.nodes)
         task = clients.cross_entropy(teacher.logits) + clients.cross_entropy(student.logits)
         log_t, log_s = teacher.logits[rows].log_softmax(1), student.logits[rows].log_softmax(1)
         mapped = segment_product(student.embedding, clients.params[MATCH], clients.batch.sizes)
@@ -97,7 +97,7 @@ class FedKD(CommonWidth, DualModel):
         clients.fit(self.local_loss)
         update = {name: value - before[name] for name, value in shared_part(clients.params).items()}
         energy = self.energy(clients.round, clients.config.rounds)
-        return {"update": gather([compress(row(update, k), energy) for k in members])}
+        return {"update": listed([compress(row(update, k), energy) for k in members])}
 
     @staticmethod
     def _student(clients: ClientBatch, k: int) -> Params:
@@ -119,7 +119,7 @@ class FedKD(CommonWidth, DualModel):
         nothing = transform({"update": update, "model": model}, lambda _: torch.empty(0))
         current, late = nothing | {"update": update}, nothing | {"model": model}
         each = [current if client in server.participants else late for client in range(server.clients)]
-        return Each(gather(each), range(server.clients))
+        return Each(listed(each), range(server.clients))
 
 
 # -- compression of matrices to their leading singular values -------------------------------------------------------
@@ -156,15 +156,6 @@ def compress(model: Params, energy: float) -> Tree:
 def restore(tree: Tree) -> Params:
     """Return the model from the output of `compress`."""
     return {name: product(value) if isinstance(value, dict) else value for name, value in tree.items()}
-
-
-def gather(trees: Sequence[Tree]) -> Tree:
-    """Combine one tree per client into one tree whose leaves are lists with one tensor per client."""
-    first = trees[0]
-    return {
-        key: gather([tree[key] for tree in trees]) if isinstance(value, dict) else [tree[key] for tree in trees]
-        for key, value in first.items()
-    }
 
 
 def row(tree: Tree, client: int) -> Tree:

@@ -31,6 +31,7 @@ from ..benchmark.engine import (
     segment_add,
     segment_product,
     stream,
+    torch_source,
 )
 from .fedavg import FedAvg
 
@@ -249,7 +250,7 @@ class FedLIT(FedAvg):
 
 def initial(backbone: Backbone, seed: int, features: int, classes: int, types: int) -> Params:
     """Return PyTorch's default for linear maps, Glorot and zero bias for convolutions, as in the released code."""
-    source = torch.Generator().manual_seed(int(stream(seed, "initialisation").integers(2**63)))
+    source = torch_source(stream(seed, "initialisation"))
     h = backbone.hidden
 
     def uniform(n_in: int, *shape: int) -> torch.Tensor:

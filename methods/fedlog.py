@@ -26,16 +26,18 @@ from ..benchmark.engine import (
     TrainConfig,
     Tree,
     glorot,
-    linear_map,
+    linear_maps,
     on_host,
     option,
     owners,
     placed,
-    rate,
     segment_product,
     stream,
+    torch_source,
 )
 from .fedavg import FedAvg
+from .parts.encoders import dropout_factors
+from .parts.prototypes import class_counts
 
 KINDS = ("head", "tail")
 WIDTHS = (256, 512)  # hidden layers of the neighbour generator in the released code
@@ -59,7 +61,7 @@ class LogSAGE(GraphSAGE):
         return list(pairwise([features, *[2 * self.hidden] * (self.layers - 1), self.hidden]))
 
     def embedder(self, generator: np.random.Generator, features: int) -> Params:
-        source = torch.Generator().manual_seed(int(generator.integers(2**63)))
+        source = torch_source(generator)
         params: Params = {}
         for i, (n_in, n_out) in enumerate(self.widths(features, 0)):
             params |= {f"{i}.{name}": v for name, v in self.init_layer(n_in, n_out, source, hidden=True).items()}
@@ -67,12 +69,9 @@ class LogSAGE(GraphSAGE):
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
         params = self.embedder(generator, features)
-        source = torch.Generator().manual_seed(int(generator.integers(2**63)))
+        source = torch_source(generator)
         for kind in KINDS:
-            params[f"norm.{kind}.scale"], params[f"norm.{kind}.shift"] = (
-                torch.ones(self.hidden),
-                torch.zeros(self.hidden),
-            )
+            params |= {f"norm.{kind}.scale": torch.ones(self.hidden), f"norm.{kind}.shift": torch.zeros(self.hidden)}
             params[f"condensed.{kind}"] = glorot(classes * self.condensed, features, source)
         return params
 
@@ -195,11 +194,8 @@ class FedLoG(FedAvg):
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"weighting": "uniform"}) if self.uniform else config
 
-    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [
-            backbone.turned_into(LogSAGE, condensed=self.condensed, threshold=self.threshold)
-            for backbone in super().architecture(backbones)
-        ]
+    def adapt(self, backbone: Backbone) -> Backbone:
+        return backbone.turned_into(LogSAGE, condensed=self.condensed, threshold=self.threshold)
 
     def phases(self, config: TrainConfig) -> list[Phase]:
         steps = Step(self.learn, self.gather), Step(self.keep, self.start)
@@ -214,19 +210,15 @@ class FedLoG(FedAvg):
         """Train and upload each client's generator; also upload the class shares (K, C) of its training nodes."""
         batch = clients.batch
         with on_host():
-            source = torch.Generator().manual_seed(int(stream(clients.streams.seed, "neighbours").integers(2**63)))
-            first: Params = {}
-            for i, (n_in, n_out) in enumerate(pairwise((clients.features, *WIDTHS, clients.features))):
-                first[f"{i}.weight"], first[f"{i}.bias"] = linear_map(n_in, n_out, source, "torch")
+            maps = {str(i): shape for i, shape in enumerate(pairwise((clients.features, *WIDTHS, clients.features)))}
+            first = linear_maps(maps, torch_source(stream(clients.streams.seed, "neighbours")), "torch")
         learner = clients.learner(self.generator_lr)
         targets = placed(self._neighbour_means(batch)).split(batch.counts["train"])
         # One client at a time: Adam's rounding depends on the position in the stack of clients, and 100 steps with
         # gradients near 0 enlarge it to 2e-4.
         generators = [self._train_generator(learner.select([k]), first, mean.clone()) for k, mean in enumerate(targets)]
         generator = {name: torch.cat([params[name] for params in generators]) for name in first}
-        owner, label = batch.owner[batch.rows["train"]], batch.label[batch.rows["train"]]
-        counts = torch.bincount(owner * clients.classes + label, minlength=len(clients) * clients.classes)
-        counts = counts.view(len(clients), -1).float()
+        counts = class_counts(batch, clients.classes)
         return {"generator": generator, "classes": counts / counts.sum(1, keepdim=True).clamp(min=1)}
 
     def _train_generator(self, learner: ClientBatch, first: Params, target: torch.Tensor) -> Params:
@@ -238,7 +230,9 @@ class FedLoG(FedAvg):
             params = {name: value[0] for name, value in generator.items()}
             if not len(nodes):
                 return torch.stack([value.sum() for value in params.values()]).sum(0, keepdim=True) * 0
-            made = neighbour(params, nodes, self._dropout(learner.streams, len(nodes)))
+            shape = len(nodes), WIDTHS[1]
+            keep = dropout_factors(learner.streams, "neighbour dropout", shape, self.generator_dropout)
+            made = neighbour(params, nodes, keep)
             error = F.mse_loss(made, target)
             if self.lam_gradient:
                 error = error + self.lam_gradient * self._gradient_distance(learner, nodes, made)
@@ -254,11 +248,6 @@ class FedLoG(FedAvg):
         means = batch.mean.scipy()[rows] @ (x.cpu().numpy() if isinstance(x, torch.Tensor) else x)
         return torch.from_numpy(means if isinstance(means, np.ndarray) else means.toarray()).float()
 
-    def _dropout(self, streams: Streams, nodes: int) -> torch.Tensor:
-        """Return the factors (nodes, WIDTHS[1]) of dropout in the generator."""
-        kept = streams.keep("neighbour dropout", [nodes * WIDTHS[1]], self.generator_dropout).view(nodes, WIDTHS[1])
-        return kept.float() / (1 - rate(self.generator_dropout))
-
     def _gradient_distance(self, clients: ClientBatch, nodes: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
         """Return the squared distance () of a random network's gradients on the graph and on pairs with neighbours
         `made`."""
@@ -267,7 +256,7 @@ class FedLoG(FedAvg):
         assert isinstance(backbone, LogSAGE)
         with on_host():
             drawn = backbone.embedder(source, clients.features)
-            draws = torch.Generator().manual_seed(int(source.integers(2**63)))
+            draws = torch_source(source)
             head = glorot(backbone.hidden, clients.classes, draws)
         weights, head = {n: placed(v).unsqueeze(0).requires_grad_(True) for n, v in drawn.items()}, placed(head)
         label = graph.label[graph.rows["train"]]
@@ -278,35 +267,31 @@ class FedLoG(FedAvg):
         return torch.stack([F.mse_loss(a, b) for a, b in zip(grads, wanted, strict=True)]).sum()
 
     def gather(self, server: Server, uploads: Tree) -> Download:
-        share = uploads["classes"]
-        total = share.sum(0)
-        share = torch.where(total > 0, share / total.clamp(min=1e-12), 1 / len(share))
-        server.state["share"] = share
+        share = server.state["share"] = shares(uploads["classes"])
         generators = {n: torch.einsum("kc,k...->c...", share, v) for n, v in uploads["generator"].items()}
         return {"generators": generators}
 
     def keep(self, clients: ClientBatch) -> Tree:
         generators = {name: value[0].clone() for name, value in clients.received["generators"].items()}
-        clients.state = {"generators": [Held(generators)] * len(clients)}
+        clients.state = {"generators": [generators] * len(clients)}  # one copy for all clients of a process
         clients.state["pull"] = torch.zeros(len(clients), clients.classes)
         return {}
 
     def start(self, server: Server, uploads: Tree) -> Download:
-        server.state["model"] = crossing(server.initial_model())
-        return {"model": server.state["model"]}
+        return super().open(server)
 
     # -- the rounds -------------------------------------------------------------------------------------------------
 
+    def shared(self, params: Params) -> Params:
+        return {name: value for name, value in params.items() if not name.startswith("condensed.")}
+
     def client(self, clients: ClientBatch) -> Tree:
-        clients.load(clients.received["model"])
-        clients.fit(self.local_loss)
-        return {"model": crossing(clients.params), "condensed": clients.params["condensed.head"]}
+        return super().client(clients) | {"condensed": clients.params["condensed.head"]}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         model = super().server(server, {"model": uploads["model"]})
         assert isinstance(model, dict)
-        share = server.state["share"][server.participants]
-        share = torch.where(share.sum(0) > 0, share / share.sum(0).clamp(min=1e-12), 1 / len(share))
+        share = shares(server.state["share"][server.participants])
         nodes = uploads["condensed"].unflatten(1, (server.classes, self.condensed))
         order = [server.generator.permutation(self.condensed) for _ in nodes]
         nodes = torch.stack(
@@ -337,8 +322,8 @@ class FedLoG(FedAvg):
         with torch.no_grad():
             nodes = clients.received["condensed"]  # (K, C, s, d)
             nodes = nodes + pull[:, :, None, None] * (nodes.mean((1, 2), keepdim=True) - nodes)
-            generators = [state.generators for state in clients.state["generators"]]
-            near = torch.stack([neighbour(generator, x) for generator, x in zip(generators, nodes, strict=True)])
+            made = zip(clients.state["generators"], nodes, strict=True)
+            near = torch.stack([neighbour(generators, x) for generators, x in made])
         z = backbone.embed_pairs(clients.params, nodes.flatten(1, 2), near.flatten(1, 2), clients.streams)
         sizes = (z.shape[1],) * count
         head, tail = backbone.compare(clients.params, z.flatten(0, 1), sizes, prototypes)
@@ -350,22 +335,15 @@ class FedLoG(FedAvg):
         return -scores[:, label, :, label].mean((0, 2))
 
 
-class Held:
-    """The generators of all classes, (C, ...), in one copy for all clients of a process."""
-
-    def __init__(self, generators: Params) -> None:
-        self.generators = generators
-
-
-def crossing(params: Params) -> Params:
-    """Return the averaged parameters: all except condensed nodes."""
-    return {name: value for name, value in params.items() if not name.startswith("condensed.")}
+def shares(weight: torch.Tensor) -> torch.Tensor:
+    """Return the clients' shares (K, C) of each class, equal ones if no client has it. weight: (K, C)."""
+    total = weight.sum(0)
+    return torch.where(total > 0, weight / total.clamp(min=1e-12), 1 / len(weight))
 
 
 def neighbour(params: Params, rows: torch.Tensor, keep: torch.Tensor | None = None) -> torch.Tensor:
     """Return generated neighbours of rows (..., n, d), by one generator, or by one per class (C, ...)."""
     for i in range(len(WIDTHS)):
         rows = torch.relu(rows @ params[f"{i}.weight"] + params[f"{i}.bias"].unsqueeze(-2))
-    last = len(WIDTHS)
     rows = rows if keep is None else rows * keep
-    return torch.tanh(rows @ params[f"{last}.weight"] + params[f"{last}.bias"].unsqueeze(-2))
+    return torch.tanh(rows @ params[f"{len(WIDTHS)}.weight"] + params[f"{len(WIDTHS)}.bias"].unsqueeze(-2))

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from ..benchmark.engine import METHODS, ClientBatch, Download, Server, Tree, average
-from ..registry import option
+from ..benchmark.engine import METHODS, ClientBatch, Download, Server, Tree, average, option
 from .fedavg import FedAvg
 
 SMALLEST = 1e-12  # least score of a layer, whose inverse is a probability

@@ -180,12 +180,9 @@ class FedOMD(FedAvg):
     bounded: bool = option(False, "moments of tanh(Z), which is in [0, 1); ours, against exploding moments")
     train_nodes_only: bool = option(False, "moments over training nodes (Eq. 11), not all local (Algorithm 1)")
 
-    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        """Return the run's backbones with the depth of the method."""
-        depth = {"layers": self.hidden_layers + 2}
-        return [
-            BACKBONES.build(backbone.name, backbone.params() | depth) for backbone in super().architecture(backbones)
-        ]
+    def adapt(self, backbone: Backbone) -> Backbone:
+        """Return the run's backbone with the depth of the method."""
+        return BACKBONES.build(backbone.name, backbone.params() | {"layers": self.hidden_layers + 2})
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"local_epochs": 1}) if self.same_pass else config

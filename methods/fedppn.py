@@ -6,8 +6,7 @@ from typing import Literal
 
 import torch
 
-from ..benchmark.engine import METHODS, ClientBatch, Params, Tree, affine
-from ..registry import option
+from ..benchmark.engine import METHODS, ClientBatch, Params, Tree, affine, option
 from .parts.prototypes import PrototypeExchange
 
 

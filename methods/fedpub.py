@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -80,8 +79,8 @@ class FedPub(LocalTraining):
     )
     as_released: bool = option(False, "penalties without gradient, weight decay on masks (released code)")
 
-    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [backbone.model_copy(update={"linear_head": True}) for backbone in super().architecture(backbones)]
+    def adapt(self, backbone: Backbone) -> Backbone:
+        return backbone.model_copy(update={"linear_head": True})
 
     # -- exchange ---------------------------------------------------------------------------------------------------
 

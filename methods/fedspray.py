@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from ..benchmark.engine import (
@@ -16,13 +14,15 @@ from ..benchmark.engine import (
     Tree,
     affine,
     average,
-    linear_map,
+    linear_maps,
     option,
     segment_product,
     segment_sum,
+    torch_source,
 )
 from .fedavg import LocalTraining
 from .parts.dual import kl
+from .parts.prototypes import class_means, of_held
 
 START = 0.1  # initial value of all entries of a node's proxy (released code)
 STEP = 0.01  # difference between consecutive classes in the server's initial proxies (released code)
@@ -66,15 +66,12 @@ class FedSpray(LocalTraining):
     # -- server -------------------------------------------------------------------------------------------------------
 
     def open(self, server: Server) -> Download:
-        source = torch.Generator().manual_seed(int(server.generator.integers(2**63)))
+        source = torch_source(server.generator)
         shapes = {"encoder": (server.features, self.width)}
         shapes |= dict.fromkeys(("structured", "plain"), (self.width, server.classes))
-        model: Params = {}
-        for name, shape in shapes.items():
-            model[f"{name}.weight"], model[f"{name}.bias"] = linear_map(*shape, source, "torch")
         step = STEP * torch.arange(server.classes, dtype=torch.float32)
         server.state["proxies"] = step.unsqueeze(1).expand(-1, self.width).clone()
-        return {"model": model, "proxies": server.state["proxies"]}
+        return {"model": linear_maps(shapes, source, "torch"), "proxies": server.state["proxies"]}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         sent, classes, share = (torch.cat(uploads[name]) for name in ("prototypes", "classes", "counts"))
@@ -134,19 +131,11 @@ class FedSpray(LocalTraining):
         trained = torch.cat([table[:n] for table, n in zip(proxies, clients.batch.counts["train"], strict=True)])
         return trained.new_zeros(len(clients.batch.label), trained.shape[1]).index_copy(0, rows, trained)
 
-    @staticmethod
-    def _class_proxies(clients: ClientBatch) -> dict[str, Any]:
+    def _class_proxies(self, clients: ClientBatch) -> Tree:
         """Return for each class of a client: the mean proxy of its training nodes, the class, and its share of them."""
-        label = clients.batch.label[clients.batch.rows["train"]].split(clients.batch.counts["train"])
-        uploads: dict[str, Any] = {"prototypes": [], "classes": [], "counts": []}
-        for labels, proxies in zip(label, clients.state["proxies"], strict=True):
-            count = torch.bincount(labels, minlength=clients.classes)
-            classes = count.nonzero().squeeze(1)
-            means = segment_sum(proxies[: len(labels)], labels, clients.classes)[classes] / count[classes].unsqueeze(1)
-            uploads["prototypes"].append(means)
-            uploads["classes"].append(classes)
-            uploads["counts"].append(count[classes] / max(len(labels), 1))
-        return uploads
+        means, counts = class_means(self._own(clients, clients.state["proxies"]), clients.batch, clients.classes)
+        held, proxies, shares = of_held(counts, means, counts / counts.sum(1, keepdim=True).clamp(min=1))
+        return {"prototypes": proxies, "classes": held, "counts": shares}
 
 
 def encoded(common: Params, batch: Batch) -> torch.Tensor:

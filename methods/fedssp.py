@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,7 +18,6 @@ from ..benchmark.engine import (
     Backbone,
     Batch,
     ClientBatch,
-    Download,
     Facts,
     Forward,
     GraphBatch,
@@ -27,16 +25,14 @@ from ..benchmark.engine import (
     GraphRows,
     Network,
     Params,
-    Server,
     SparseMatrix,
     Streams,
     Tree,
     active_kernels,
     affine,
-    average,
     dropout,
     is_statistic,
-    linear_map,
+    linear_maps,
     neighbours,
     option,
     owners,
@@ -44,10 +40,10 @@ from ..benchmark.engine import (
     segment_add,
     segment_product,
     segment_sum,
+    torch_source,
 )
-from .fedavg import LocalTraining
-from .parts.encoders import linear, normalise
-from .parts.padded import Padded
+from .fedavg import SharedPart
+from .parts.encoders import Padded, linear, normalise
 
 # -- spectra -----------------------------------------------------------------------------------------------------------
 
@@ -107,10 +103,11 @@ class Spectra:
     @classmethod
     def of(cls, batch: GraphBatch) -> Spectra:
         """Return the spectra of a batch, computed once."""
-        if batch not in _CACHE:
+        if "spectra" not in batch.memo:
             with section("spectra"):
-                _CACHE[batch] = cls._compute(batch)
-        return _CACHE[batch]
+                batch.memo["spectra"] = cls._compute(batch)
+        spectra: Spectra = batch.memo["spectra"]
+        return spectra
 
     @classmethod
     def _compute(cls, batch: GraphBatch) -> Spectra:
@@ -137,9 +134,6 @@ class Spectra:
         return torch.cat(outputs)[self.padded.nodes]
 
 
-_CACHE: WeakKeyDictionary[GraphBatch, Spectra] = WeakKeyDictionary()
-
-
 # -- the model ---------------------------------------------------------------------------------------------------------
 
 SCALE, PERIOD = 100, 10000.0  # factor of an eigenvalue, and the longest wave length of its code
@@ -160,15 +154,13 @@ class SpectralModel(GraphModel):
     rate: float = option(0.1, "dropout", ge=0, lt=1)
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
-        source, h = torch.Generator().manual_seed(int(generator.integers(2**63))), self.hidden
+        source, h = torch_source(generator), self.hidden
         maps = {"input": (features, h), "eigen": (h + 1, h), "filter.inner": (self.heads, h), "filter.outer": (h, h)}
         maps |= {f"attention.{name}": (h, h) for name in ("query", "key", "value", "out")}
         maps |= {"map.inner": (h, h), "map.outer": (h, h), "decoder": (h, self.heads)}
         for i in range(self.layers):
             maps |= {f"{i}.{name}": (h, h) for name in ("pre", "inner", "outer")}
-        params: Params = {}
-        for name, shape in (maps | {"head": (h, classes)}).items():
-            params[f"{name}.weight"], params[f"{name}.bias"] = linear_map(*shape, source, self.linear_start)
+        params = linear_maps(maps | {"head": (h, classes)}, source, self.linear_start)
         ones, zeros = torch.ones(h), torch.zeros(h)
         layered = ("attention.norm", "map.norm")
         batched = [f"{part}.{name}.norm" for part in ("filter", *range(self.layers)) for name in ("inner", "outer")]
@@ -237,7 +229,7 @@ SHARED = ("eigen.", "filter.")
 
 
 @METHODS.register("fedssp")
-class FedSSP(LocalTraining):
+class FedSSP(SharedPart):
     """Tan, Wan, Huang, Ye, NeurIPS 2024 (arXiv 2410.20105): sets of graphs, generic spectral knowledge, preferences.
 
     A graph's eigenvalues are encoded with attention to each other and give filters; an encoding of the filters' values
@@ -265,7 +257,6 @@ class FedSSP(LocalTraining):
     paper_url = "https://arxiv.org/abs/2410.20105"
     tasks = ("graph-classification",)
     heterogeneous_features = True
-    delivers = "personal"
     revision: ClassVar[int] = 2
 
     heads: int = option(4, "filters, and heads of the attention (released code: 4)", ge=1)
@@ -280,11 +271,8 @@ class FedSSP(LocalTraining):
         "training", "p_k is added in training only (released code), or also in predictions"
     )
 
-    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [
-            backbone.turned_into(SpectralModel, encoder=backbone, heads=self.heads, rate=self.rate, dropout=0.0)
-            for backbone in super().architecture(backbones)
-        ]
+    def adapt(self, backbone: Backbone) -> Backbone:
+        return backbone.turned_into(SpectralModel, encoder=backbone, heads=self.heads, rate=self.rate, dropout=0.0)
 
     def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
         for width in {backbone.hidden for backbone in backbones}:
@@ -292,8 +280,8 @@ class FedSSP(LocalTraining):
                 return f"{self.name} needs a width that 2 and its {self.heads} heads divide, not {width}"
         return super().skip(facts, backbones)
 
-    def open(self, server: Server) -> Download:
-        return {"model": shared(server.initial_model())}
+    def shared(self, params: Params) -> Params:
+        return {name: value for name, value in params.items() if name.startswith(SHARED) and not is_statistic(name)}
 
     def local_loss(self, clients: ClientBatch) -> torch.Tensor:
         out = clients.forward()
@@ -305,15 +293,11 @@ class FedSSP(LocalTraining):
         return clients.cross_entropy(logits) + self.tau / 2 * distance.masked_fill(~trains, 0)
 
     def client(self, clients: ClientBatch) -> Tree:
-        clients.load(clients.received["model"])
-        clients.fit(self.local_loss)
+        upload = super().client(clients)
         with torch.no_grad():
             mean, trains = self._means(clients, clients.forward(training=False).embedding)
         received = clients.received.get("consensus", torch.zeros_like(mean))  # for clients without training graphs
-        return {"model": shared(clients.params), "consensus": torch.where(trains.unsqueeze(1), mean, received)}
-
-    def server(self, server: Server, uploads: Tree) -> Download:
-        return average(uploads, server.weights)
+        return upload | {"consensus": torch.where(trains.unsqueeze(1), mean, received)}
 
     @staticmethod
     def _means(clients: ClientBatch, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -322,9 +306,6 @@ class FedSSP(LocalTraining):
         owner = clients.batch.owner[train]
         count = segment_sum(torch.ones_like(owner), owner, len(clients))
         return segment_sum(rows[train], owner, len(clients)) / count.clamp(min=1).unsqueeze(1), count > 0
-
-    def personal_model(self, clients: ClientBatch) -> Params | None:
-        return clients.params | clients.received["model"]
 
     @torch.no_grad()
     def predict(self, params: Params, network: Network, data: Sequence[Batch]) -> torch.Tensor:
@@ -337,8 +318,3 @@ def preferred(params: Params, rows: torch.Tensor, batch: Batch) -> torch.Tensor:
     logits = linear(params, "head", segment_add(rows, params["preference"], batch.sizes), batch.sizes)
     masked: torch.Tensor = batch.own_classes(logits)  # type: ignore[attr-defined]
     return masked
-
-
-def shared(params: Params) -> Params:
-    """Return the parameters of the two encoders, without running statistics."""
-    return {name: value for name, value in params.items() if name.startswith(SHARED) and not is_statistic(name)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,23 +11,19 @@ import torch
 from ..benchmark.engine import (
     METHODS,
     Backbone,
-    ClientBatch,
-    Download,
     Forward,
     GraphModel,
     GraphRows,
     Params,
-    Server,
     Streams,
-    Tree,
     affine,
-    average,
-    linear_map,
+    linear_maps,
     option,
     segment_add,
     segment_product,
+    torch_source,
 )
-from .fedavg import LocalTraining
+from .fedavg import SharedPart
 
 STRUCTURE = "structure."
 
@@ -64,16 +59,15 @@ class StarModel(GraphModel):
     code: StructureCode
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
-        source, h = torch.Generator().manual_seed(int(generator.integers(2**63))), self.hidden
+        source, h = torch_source(generator), self.hidden
         shapes = {"structure.input": (self.code.walks + self.code.degrees, h), "input": (features, h)}
         for i in range(self.layers):
             shapes |= {f"structure.{i}": (h, h), f"{i}.inner": (2 * h, h), f"{i}.outer": (h, h)}
         shapes |= {"mix": (2 * h, h), "post": (h, h), "head": (h, classes)}
-        params: Params = {}
         layers = {f"structure.{i}" for i in range(self.layers)}  # GCN layers, initialised by Glorot
+        params: Params = {}
         for name, shape in shapes.items():
-            start = "glorot" if name in layers else self.linear_start
-            params[f"{name}.weight"], params[f"{name}.bias"] = linear_map(*shape, source, start)
+            params |= linear_maps({name: shape}, source, "glorot" if name in layers else self.linear_start)
         return params
 
     def forward(self, params: Params, batch: GraphRows, streams: Streams | None = None) -> Forward:  # type: ignore[override]
@@ -90,7 +84,7 @@ class StarModel(GraphModel):
 
 
 @METHODS.register("fedstar")
-class FedStar(LocalTraining):
+class FedStar(SharedPart):
     """Tan, Liu, Long, Jiang, Lu, Zhang, AAAI 2023 (arXiv 2211.13009): sets of graphs, structure shared.
 
     Each node has, in addition to its features, a structure code: `walks` return probabilities of random walks and its
@@ -112,32 +106,12 @@ class FedStar(LocalTraining):
     code_url = "https://github.com/yuetan031/FedStar"
     tasks = ("graph-classification",)
     heterogeneous_features = True
-    delivers = "personal"
 
     walks: int = option(16, "steps of the random walks in a node's code (released code: 16)", ge=1)
     degrees: int = option(16, "largest degree with a separate entry in a node's code (released code: 16)", ge=1)
 
-    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        code = StructureCode(self.walks, self.degrees)
-        return [
-            backbone.turned_into(StarModel, encoder=backbone, code=code) for backbone in super().architecture(backbones)
-        ]
+    def adapt(self, backbone: Backbone) -> Backbone:
+        return backbone.turned_into(StarModel, encoder=backbone, code=StructureCode(self.walks, self.degrees))
 
-    def open(self, server: Server) -> Download:
-        return {"model": structure(server.initial_model())}
-
-    def client(self, clients: ClientBatch) -> Tree:
-        clients.load(clients.received["model"])
-        clients.fit(self.local_loss)
-        return {"model": structure(clients.params)}
-
-    def server(self, server: Server, uploads: Tree) -> Download:
-        return average(uploads, server.weights)
-
-    def personal_model(self, clients: ClientBatch) -> Params | None:
-        return clients.params | clients.received["model"]
-
-
-def structure(params: Params) -> Params:
-    """Return the parameters of the structure channel."""
-    return {name: value for name, value in params.items() if name.startswith(STRUCTURE)}
+    def shared(self, params: Params) -> Params:
+        return {name: value for name, value in params.items() if name.startswith(STRUCTURE)}

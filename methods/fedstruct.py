@@ -28,13 +28,14 @@ from ..benchmark.engine import (
     Streams,
     TrainConfig,
     Tree,
-    linear_map,
+    linear_maps,
     on_host,
     option,
     placed,
+    torch_source,
 )
 from .fedavg import FedAvg
-from .fedgcnhops import degrees
+from .fedgcnhops import degrees, known_edges
 from .parts.encoders import linear
 from .parts.rows import listed, packed, split, unpacked
 
@@ -49,11 +50,8 @@ class StructBackbone(Backbone):
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
         params = self.gnn.init(generator, features, classes)
-        source = torch.Generator().manual_seed(int(generator.integers(2**63)))
-        for i, (n_in, n_out) in enumerate(((self.width, self.hidden), (self.hidden, classes))):
-            weight, bias = linear_map(n_in, n_out, source, "torch")
-            params |= {f"structure.{i}.weight": weight, f"structure.{i}.bias": bias}
-        return params
+        maps = {"structure.0": (self.width, self.hidden), "structure.1": (self.hidden, classes)}
+        return params | linear_maps(maps, torch_source(generator), "torch")
 
     def forward(self, params: Params, batch: Batch, streams: Streams | None = None) -> Forward:
         return self.gnn.forward(params, batch, streams)
@@ -107,11 +105,8 @@ class FedStruct(FedAvg):
         0.005, "Adam rate of the vectors (code: that of the model, 0.001 to 0.008)", gt=0, tune=[0.001, 0.005, 0.02]
     )
 
-    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [
-            backbone.turned_into(StructBackbone, gnn=backbone, width=self.width)
-            for backbone in super().architecture(backbones)
-        ]
+    def adapt(self, backbone: Backbone) -> Backbone:
+        return backbone.turned_into(StructBackbone, gnn=backbone, width=self.width)
 
     # -- rows of P_bar ----------------------------------------------------------------------------------------------
 
@@ -128,10 +123,9 @@ class FedStruct(FedAvg):
         first = "rows" not in clients.state
         clients.state["rows"] = self._next_power(clients)
         uploads: list[Tree] = []
-        for member, rows in zip(clients.members, split(clients.state["rows"]), strict=True):
+        for member, rows in zip(clients.members, clients.state["rows"], strict=True):
             border = torch.unique(member.outside[0])
-            ids = member.graph.ndata["global_id"][border]
-            upload: Tree = {"id": ids, "rows": packed(unpacked(rows, width_of([rows]))[border.numpy()])}
+            upload: Tree = {"id": member.graph.ndata["global_id"][border], "rows": packed(rows[border.numpy()])}
             uploads.append(upload | ({"wanted": torch.unique(member.outside[1])} if first else {}))
         return listed(uploads)
 
@@ -150,12 +144,11 @@ class FedStruct(FedAvg):
     @on_host()
     def finish(self, clients: ClientBatch) -> Tree:
         reached, bars = [], []
-        for rows in split(self._next_power(clients)):
-            bar = unpacked(rows, width_of([rows]))
-            nodes = np.unique(bar.indices)
+        for rows in self._next_power(clients):
+            nodes = np.unique(rows.indices)
             reached.append(torch.from_numpy(nodes.astype(np.int64)))
-            bars.append(packed((bar[:, nodes] / (self.hops if self.powers == "mean" else 1)).tocsr()))
-        clients.state = {"bar": listed(bars), "reached": reached}
+            bars.append((rows[:, nodes] / (self.hops if self.powers == "mean" else 1)).astype(np.float32))
+        clients.state = {"bar": bars, "reached": reached}
         ids = [int(member.graph.ndata["global_id"].max()) for member in clients.members]
         return {"reached": reached, "last": torch.tensor(ids)}
 
@@ -170,28 +163,27 @@ class FedStruct(FedAvg):
         server.state["model"] = server.initial_model()
         return self.message(server)
 
-    def _next_power(self, clients: ClientBatch) -> Tree:
+    def _next_power(self, clients: ClientBatch) -> list[sp.csr_matrix]:
         """Return the clients' rows of the next power of P, first of P itself."""
-        rows = split(clients.state["rows"]) if "rows" in clients.state else [None] * len(clients)
-        far = split(clients.received["rows"]) if "rows" in clients.state else [None] * len(clients)
-        pairs = zip(clients.members, rows, far, strict=True)
-        return listed([packed(self._step(member, client_rows, others)) for member, client_rows, others in pairs])
+        if "rows" not in clients.state:
+            return [self._step(member) for member in clients.members]
+        known = zip(clients.members, clients.state["rows"], split(clients.received["rows"]), strict=True)
+        return [self._step(*of_client) for of_client in known]
 
-    def _step(self, member: NodeClient, known: Tree | None, others: Tree | None) -> sp.csr_matrix:
+    def _step(
+        self, member: NodeClient, known: sp.csr_matrix | None = None, others: Tree | None = None
+    ) -> sp.csr_matrix:
         """Return P times rows, (n, ids). known: rows of the client's nodes; others: of neighbours at other clients."""
-        assert member.outside is not None
-        ids, far = member.graph.ndata["global_id"].numpy(), torch.unique(member.outside[1]).numpy()
-        source, target = (ends.numpy() for ends in member.graph.edges(order="eid"))
-        n = len(ids)
-        to = np.concatenate([target, np.arange(n), member.outside[0].numpy()])
-        by = np.concatenate([source, np.arange(n), n + np.searchsorted(far, member.outside[1].numpy())])
-        step = sp.csr_matrix((1 / degrees(member)[to], (to, by)), shape=(n, n + len(far)))
-        nodes = np.concatenate([ids, far])
-        width = max(int(nodes.max()) + 1, width_of([rows for rows in (known, others) if rows is not None]))
+        (to, by, far), ids = known_edges(member), member.graph.ndata["global_id"]
+        n, nodes = len(ids), torch.cat([ids, far]).numpy()
+        step = sp.csr_matrix((1 / degrees(member)[to], (to, by)), shape=(n, len(nodes)))
+        width, before = int(nodes.max()) + 1, None
+        if known is not None and others is not None:
+            width = max(width, known.shape[1], width_of([others]))
+            known.resize(n, width)
+            before = sp.vstack([known, unpacked(others, width)], format="csr")
         itself = sp.csr_matrix((np.ones(len(nodes), np.float32), (np.arange(len(nodes)), nodes)), (len(nodes), width))
-        if known is None or others is None:
-            return self._times(step, None, itself)
-        return self._times(step, sp.vstack([unpacked(known, width), unpacked(others, width)], format="csr"), itself)
+        return self._times(step, before, itself)
 
     def _times(self, step: sp.csr_matrix, before: sp.csr_matrix | None, itself: sp.csr_matrix) -> sp.csr_matrix:
         """Return the product of P (`step`) and `before`, largest entries only. before: None at first; itself: I."""
@@ -242,9 +234,8 @@ class FedStruct(FedAvg):
     ) -> torch.Tensor:
         """Return the vectors' part (N, C) of the class scores. vectors: (M, c), as of `reached`."""
         if "bar" not in clients.cache:
-            widths = [len(nodes) for nodes in clients.state["reached"]]
-            bars = [unpacked(bar, w) for bar, w in zip(split(clients.state["bar"]), widths, strict=True)]
-            clients.cache["bar"] = SparseMatrix(sp.block_diag(bars, "csr")), tuple(widths)
+            bars = clients.state["bar"]
+            clients.cache["bar"] = SparseMatrix(sp.block_diag(bars, "csr")), tuple(bar.shape[1] for bar in bars)
         bar, sizes = clients.cache["bar"]
         backbone = clients.network.backbones[0]
         assert isinstance(backbone, StructBackbone)

@@ -25,11 +25,12 @@ from ..benchmark.engine import (
     Tree,
     affine,
     dropout,
-    linear_map,
+    linear_maps,
     option,
     owners,
     placed,
     segment_sum,
+    torch_source,
 )
 from .fedavg import FedAvg
 from .fedpub import tiled
@@ -126,7 +127,7 @@ class FedTAD(FedAvg):
         server.state["reliability"] = uploads["reliability"]
         model = server.state["model"] = server.initial_model()
         width = server.features if self.on == "features" else server.backbones[0].hidden
-        draws = torch.Generator().manual_seed(int(server.generator.integers(2**63)))
+        draws = torch_source(server.generator)
         generator = fresh_generator(draws, server.classes, NOISE, width)
         server.state["generator"] = {name: placed(value).requires_grad_(True) for name, value in generator.items()}
         server.state["student"] = {name: value.clone().requires_grad_(True) for name, value in model.items()}
@@ -210,9 +211,8 @@ def returns(graph: sp.csr_matrix, walks: int) -> np.ndarray:
 def fresh_generator(source: torch.Generator, classes: int, noise: int, width: int) -> Params:
     """Return a vector (C) per class, and an MLP noise + C -> 64 -> 128 -> 256 -> width with PyTorch's default start."""
     params = {"class": torch.randn(classes, classes, generator=source)}
-    for i, (n_in, n_out) in enumerate(pairwise((noise + classes, *WIDTHS, width))):
-        params[f"{i}.weight"], params[f"{i}.bias"] = linear_map(n_in, n_out, source, "torch")
-    return params
+    maps = {str(i): shape for i, shape in enumerate(pairwise((noise + classes, *WIDTHS, width)))}
+    return params | linear_maps(maps, source, "torch")
 
 
 def generated(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,14 +24,14 @@ from ..benchmark.engine import (
     average,
     dropout,
     glorot,
-    linear_map,
+    linear_maps,
     option,
     segment_sum,
+    torch_source,
 )
 from .fedavg import FedAvg
 from .parts.contrast import unit_rows
-from .parts.encoders import linear, normalise
-from .parts.padded import Padded
+from .parts.encoders import Padded, linear, normalise
 
 # -- the two networks --------------------------------------------------------------------------------------------------
 
@@ -68,7 +67,7 @@ class VirtualModel(GraphModel):
     virtual: int = option(20, "M, virtual nodes per graph", ge=1)
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
-        source, h, m = torch.Generator().manual_seed(int(generator.integers(2**63))), self.hidden, self.virtual
+        source, h, m = torch_source(generator), self.hidden, self.virtual
         maps = {"input": (features, h), "post": (h, h), "head": (h, classes)}
         norms: dict[str, int] = {}
         maps |= {f"generator.{name}": (features if name == "input" else h, h) for name in ("input", "post")}
@@ -79,9 +78,7 @@ class VirtualModel(GraphModel):
             if i < self.layers - 1:
                 maps |= {f"{i}.virtual.inner": (h, 2 * h), f"{i}.virtual.outer": (2 * h, h)}
                 norms |= {f"{i}.virtual.inner.norm": 2 * h * m, f"{i}.virtual.outer.norm": h * m}
-        params: Params = {}
-        for name, shape in (maps | {"generator.head": (h, m)}).items():
-            params[f"{name}.weight"], params[f"{name}.bias"] = linear_map(*shape, source, self.linear_start)
+        params = linear_maps(maps | {"generator.head": (h, m)}, source, self.linear_start)
         for name, width in norms.items():
             params |= {f"{name}.{key}": torch.ones(width) for key in ("weight", "running_var")}
             params |= {f"{name}.{key}": torch.zeros(width) for key in ("bias", "running_mean")}
@@ -180,28 +177,28 @@ class FedVN(FedAvg):
     temperature: float = option(0.1, "t, temperature of the contrast (code: 0.1)", gt=0)
     rival: Literal["uniform", "mean"] = option("uniform", "S': equal links (released code), or the mean over clients")
 
-    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [
-            backbone.turned_into(VirtualModel, encoder=backbone, virtual=self.virtual)
-            for backbone in super().architecture(backbones)
-        ]
+    def adapt(self, backbone: Backbone) -> Backbone:
+        return backbone.turned_into(VirtualModel, encoder=backbone, virtual=self.virtual)
 
     def prepare(self, clients: ClientBatch) -> None:
         super().prepare(clients)
         clients.state["links"] = torch.full((len(clients), self.virtual), HALF)
 
+    def shared(self, params: Params) -> Params:
+        return {name: value for name, value in params.items() if not name.startswith(GENERATOR)}
+
     def open(self, server: Server) -> Download:
-        server.state["model"] = crossing(server.initial_model())
-        rival = {"links": torch.full((self.virtual,), 1 / self.virtual)} if self.rival == "mean" else {}
-        return {"model": server.state["model"], **rival}
+        download = super().open(server)
+        assert isinstance(download, dict)
+        return download | ({"links": torch.full((self.virtual,), 1 / self.virtual)} if self.rival == "mean" else {})
 
     def client(self, clients: ClientBatch) -> Tree:
         clients.load(clients.received["model"])
         generator = {name: value for name, value in clients.params.items() if name.startswith(GENERATOR)}
         clients.fit(self.generator_loss, params=generator, name="generator")
-        clients.fit(self.local_loss, params=crossing(clients.params))
+        clients.fit(self.local_loss, params=self.shared(clients.params))
         links = {"links": clients.state["links"]} if self.rival == "mean" else {}
-        return {"model": crossing(clients.params), **links}
+        return {"model": self.shared(clients.params), **links}
 
     def generator_loss(self, clients: ClientBatch) -> torch.Tensor:
         """Return the generator's loss (K,); keep the mean links of the minibatch for the next one."""
@@ -228,7 +225,7 @@ class FedVN(FedAvg):
     def local_loss(self, clients: ClientBatch) -> torch.Tensor:
         values = clients.params["virtual"]
         centred = values - values.mean(2, keepdim=True)
-        unit = unit_rows(centred.flatten(0, 1)).view_as(centred)
+        unit = unit_rows(centred)
         correlation = (unit @ unit.mT).square().mean((1, 2))
         return super().local_loss(clients) + self.spread_weight * correlation
 
@@ -242,11 +239,6 @@ class FedVN(FedAvg):
 
     def personal_model(self, clients: ClientBatch) -> Params | None:
         return clients.params | clients.received["model"]
-
-
-def crossing(params: Params) -> Params:
-    """Return the parameters of the classifier and the virtual nodes."""
-    return {name: value for name, value in params.items() if not name.startswith(GENERATOR)}
 
 
 def parts(clients: ClientBatch) -> tuple[VirtualModel, GraphRows]:

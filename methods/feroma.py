@@ -13,9 +13,9 @@ from ..benchmark.engine import (
     Server,
     Tree,
     average,
+    option,
     segment_sum,
 )
-from ..registry import option
 from .fedavg import FedAvg
 from .parts.personal import send
 

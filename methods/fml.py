@@ -37,9 +37,8 @@ class FML(DualModel):
         return config.model_copy(update={"weighting": "uniform"}) if self.uniform else config
 
     def local_loss(self, clients: ClientBatch) -> torch.Tensor:
-        out, rows = self.pair(clients), rows_of(clients, self.nodes)
-        log_l, log_m = out.private.logits[rows].log_softmax(1), out.shared.logits[rows].log_softmax(1)
-        private = self.alpha * clients.cross_entropy(out.private.logits)
-        meme = self.beta * clients.cross_entropy(out.shared.logits)
+        (private, meme), rows = self.pair(clients), rows_of(clients, self.nodes)
+        log_l, log_m = private.logits[rows].log_softmax(1), meme.logits[rows].log_softmax(1)
+        task = self.alpha * clients.cross_entropy(private.logits) + self.beta * clients.cross_entropy(meme.logits)
         distilled = (1 - self.alpha) * kl(log_m, log_l) + (1 - self.beta) * kl(log_l, log_m)
-        return private + meme + clients.mean_over(distilled, rows)
+        return task + clients.mean_over(distilled, rows)

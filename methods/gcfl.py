@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 from ..benchmark.engine import METHODS, ClientBatch, Download, Each, Params, Server, Tensors, Tree, average, option
-from .fedavg import LocalTraining
+from .fedavg import Exchange
 from .parts.personal import cosine
 
 
 @METHODS.register("gcfl")
-class GCFL(LocalTraining):
+class GCFL(Exchange):
     """Xie, Ma, Xiong, Yang, NeurIPS 2021 (arXiv 2106.13423): clients with sets of graphs, in clusters.
 
     Client k: theta_k <- its cluster's model, E epochs on its mean cross-entropy. Server, with D_k = theta_k - the model
@@ -69,11 +69,6 @@ class GCFL(LocalTraining):
         server.state["largest"] = 0.0
         server.state["sent"] = {name: v.expand(server.clients, *v.shape).clone() for name, v in model.items()}
         return {"model": model}
-
-    def client(self, clients: ClientBatch) -> Tree:
-        clients.load(clients.received["model"])
-        clients.fit(self.local_loss)
-        return {"model": clients.params}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         models, sent = uploads["model"], server.state["sent"]

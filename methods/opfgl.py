@@ -24,10 +24,11 @@ from ..benchmark.engine import (
     Step,
     TrainConfig,
     Tree,
-    linear_map,
+    linear_maps,
     on_host,
     option,
     placed,
+    torch_source,
 )
 from .fedavg import LocalTraining
 from .fedpub import tiled
@@ -175,7 +176,7 @@ class OPFGL(LocalTraining):
         made, draws = server.classes * self.nodes, server.generator
         x = placed(torch.from_numpy(draws.standard_normal((made, server.features), dtype=np.float32)))
         x.requires_grad_(True)
-        params = fresh_perceptron(server.features, torch.Generator().manual_seed(int(draws.integers(2**63))))
+        params = fresh_perceptron(server.features, torch_source(draws))
         of_edges = torch.optim.Adam(params.values(), lr=self.lr_edges)
         of_features = torch.optim.Adam([x], lr=self.lr_features)
         for step in range(self.condense_steps):
@@ -257,12 +258,10 @@ def dense(matrix: Any) -> np.ndarray:
 
 def fresh_perceptron(features: int, source: torch.Generator) -> Params:
     """Return an MLP 2 d -> 128 -> 128 -> 1 with PyTorch's default start, and scales and shifts of its batch norms."""
-    params: Params = {}
-    for i, (n_in, n_out) in enumerate(((2 * features, WIDTH), (WIDTH, WIDTH), (WIDTH, 1))):
-        with on_host():
-            params[f"{i}.weight"], params[f"{i}.bias"] = linear_map(n_in, n_out, source, "torch")
-        if n_out > 1:
-            params[f"{i}.scale"], params[f"{i}.shift"] = torch.ones(n_out), torch.zeros(n_out)
+    with on_host():
+        params = linear_maps({"0": (2 * features, WIDTH), "1": (WIDTH, WIDTH), "2": (WIDTH, 1)}, source, "torch")
+    for i in range(2):
+        params[f"{i}.scale"], params[f"{i}.shift"] = torch.ones(WIDTH), torch.zeros(WIDTH)
     return {name: placed(value).requires_grad_(True) for name, value in params.items()}
 
 

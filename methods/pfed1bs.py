@@ -13,9 +13,9 @@ from ..benchmark.engine import (
     Tensors,
     Tree,
     is_statistic,
+    option,
     stream,
 )
-from ..registry import option
 from .fedavg import LocalTraining
 
 BLOCK = 16  # side of the Hadamard matrices whose Kronecker product is applied; that of the last is up to 128

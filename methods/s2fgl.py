@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from ..benchmark.engine import METHODS, ClientBatch, Download, Server, Tree, option, placed
 from .fedavg import FedAvg
+from .parts.prototypes import class_means, of_held
 
 TERMS = 12  # of the series of P: 0.15^12 is below 1e-9
 
@@ -114,18 +115,10 @@ class S2FGL(FedAvg):
     @torch.no_grad()
     def class_means(self, clients: ClientBatch) -> Tree:
         """Return mean embedding and number of each client's important nodes, per class that it has."""
-        embedding, label = clients.forward(training=False).embedding, clients.batch.label
-        means, counts, classes = [], [], []
-        for nodes in self.rows(clients, "important"):
-            number = torch.bincount(label[nodes], minlength=clients.classes)
-            present = number.nonzero().squeeze(1)
-            total = embedding.new_zeros(clients.classes, embedding.shape[1]).index_add_(
-                0, label[nodes], embedding[nodes]
-            )
-            means.append(total[present] / number[present].unsqueeze(1))
-            counts.append(number[present])
-            classes.append(present)
-        return {"prototypes": means, "counts": counts, "classes": classes}
+        rows, embedding = torch.cat(self.rows(clients, "important")), clients.forward(training=False).embedding
+        means, counts = class_means(embedding, clients.batch, clients.classes, rows)
+        held, of_means, of_counts = of_held(counts, means, counts)
+        return {"prototypes": of_means, "counts": of_counts, "classes": held}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         download = super().server(server, uploads)

@@ -9,8 +9,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from ..benchmark.engine import METHODS, ClientBatch, Server, Tree, segment_sum, stream
-from ..registry import option
+from ..benchmark.engine import METHODS, ClientBatch, Server, Tree, option, segment_sum, stream
 from .parts.prototypes import PrototypeDistance, last_table
 
 

@@ -230,10 +230,9 @@ class Board:
             values = stored.get(column) if isinstance(stored, dict) else None
             if isinstance(values, list) and len(values) > 1:
                 try:
-                    numbers = np.array(values, dtype=float)
+                    return np.array(values, dtype=float) * self._sign.get(key, 1)
                 except (TypeError, ValueError):  # nothing in a side file was checked
-                    numbers = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").to_numpy(dtype=float)
-                return numbers * self._sign.get(key, 1)
+                    break
         return np.empty(0)
 
     @cached_property
@@ -244,11 +243,10 @@ class Board:
     def unseen(self) -> pd.DataFrame:
         """Indexed `(task, entrant)`: `UNSEEN`, `ADAPTED`, mean scores of the clients held out of training; or empty."""
         rows = self.scored[self.scored["training"].str.contains('"unseen":')]
-        return over_seeds(rows, **{name: self._means_of_clients(rows["key"], name) for name in (UNSEEN, ADAPTED)})
-
-    def _means_of_clients(self, keys: pd.Series, name: str) -> list[float]:
-        runs = (self.per_client(str(key), (name,)) for key in keys)
-        return [float(known.mean()) if len(known := scores[np.isfinite(scores)]) else np.nan for scores in runs]
+        runs = {
+            name: [pd.Series(self.per_client(str(key), (name,))) for key in rows["key"]] for name in (UNSEEN, ADAPTED)
+        }
+        return over_seeds(rows, **{name: [scores.mean() for scores in of_name] for name, of_name in runs.items()})
 
     def status(self, entrant: str) -> str:
         """'ranked', 'complete' (a setting of a sweep), 'incomplete', 'reference' or 'over budget'."""
@@ -257,6 +255,10 @@ class Board:
         if entrant in self.ranked:
             return "ranked"
         return "complete" if entrant in self.complete else "incomplete"
+
+    def entry(self, name: str) -> tuple[str, str, str]:
+        """Name, method and status of an entry, for `Table.of`."""
+        return name, self.method_of[name], self.status(name)
 
     @property
     def incomplete(self) -> list[str]:
@@ -285,6 +287,12 @@ class Board:
     def averaged(self, grid: pd.DataFrame) -> pd.DataFrame:
         """Average the tasks of each dataset: tasks x columns to datasets x columns."""
         return grid.groupby([self.dataset_of[str(task)] for task in grid.index]).mean()
+
+    def over_datasets(self, values: pd.Series) -> pd.Series:
+        """Mean of `values`, indexed `(task, entrant)`, over the datasets of the main metric, by entry; NaN if one has
+        none."""
+        grid = self.averaged(values.unstack("entrant").reindex(self.tasks))
+        return grid.loc[self.datasets_of(self.metric)].mean(skipna=False)
 
     def rows_of(self, task: str) -> pd.DataFrame:
         return self.rows[self.rows["task_label"] == task]

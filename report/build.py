@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from ..files import write_atomically
 from ..registry import UserError
 from . import reproduction
 from .figures import Plot, found_figures
-from .html import Drawn, Whole, pages
+from .html.pages import Drawn, Whole, pages
 from .leaderboard import leaderboard, readme_block, reported, reported_section, with_block
 from .loading import environments, load_boards
 from .papers import tables as papers_tables
@@ -97,12 +97,11 @@ def stale(report: Report) -> list[Path]:
     return sorted({*paths, *report.orphans})
 
 
-def write(report: Report, progress: Callable[[Path], None] = lambda path: None) -> list[Path]:
+def write(report: Report) -> list[Path]:
     """Write and draw what has changed, and remove orphans. Return these paths. UserError if writing fails."""
     changed = stale(report)
     try:
         for path in changed:
-            progress(path)
             if path in report.orphans:
                 path.unlink(missing_ok=True)
             elif path in report.figures:

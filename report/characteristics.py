@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,13 +15,19 @@ from ..benchmark.store.schema import mapping
 from ..benchmark.suites.catalogue import TASK, TRAINED, Task, read_properties
 from .board import FEDAVG, LOCAL, Board
 from .groups import family, kind_of_data
-from .text import Cell, Column, Line, Table, count, number, number_cell, p_value, plain, points, slug
+from .text import Cell, Column, Table, count, numbers_by_name, p_value, plain, points, slug
 
 SPLIT = "label skew"  # the property that divides datasets into groups
 LABELS = "labels per class"  # training nodes of a client, per class
 MIN_CORRELATED = 6  # datasets
 MIN_DATASETS = 3  # datasets of a group
 GRAPH = {"homophily": "edge homophily", "lost_edges": "lost edges"}  # column of properties.csv -> property
+LEGEND = (
+    "Gain of the median method of each family (n methods) over `local`, in points. Labels per class: training nodes "
+    "per client and class. Label skew: mean total variation distance between the labels of a client and of all "
+    "clients (0 to 1). Majority share: share of the largest class of a client. Edge homophily: share of edges within "
+    "a class. Lost edges: share of edges that no client has."
+)
 NAMES = {2: ["more alike", "less alike"], 3: ["most alike", "in between", "least alike"]}
 
 
@@ -98,19 +105,15 @@ class Characteristics:
         ]
 
     def _measured(self, task: str, table: Mapping[Task, Mapping[str, float]]) -> dict[str, float]:
-        by_seed: dict[int, dict[str, float]] = {}
-        for row in self.board.rows_of(task)[["seed", "key"]].itertuples(index=False):
-            if row.seed not in by_seed:
-                counts = self.board.label_counts(row.key)
-                if counts is not None:
-                    by_seed[row.seed] = label_properties(counts)
-                    size = float(counts.sum() / counts.size)
-                    by_seed[row.seed][LABELS] = size * training_share(self.board.rows_of(task).iloc[0])
-        row = self.board.rows_of(task).iloc[0]
+        rows, by_seed = self.board.rows_of(task), dict[int, dict[str, float]]()
+        row = rows.iloc[0]
+        for seed, key in zip(rows["seed"], rows["key"], strict=True):
+            if seed not in by_seed and (counts := self.board.label_counts(key)) is not None:
+                labels = float(counts.sum() / counts.size) * training_share(row)
+                by_seed[seed] = {**label_properties(counts), LABELS: labels}
         known = table.get(tuple(str(row[name]) for name in TASK), {})
         graph = {shown: known[name] for name, shown in GRAPH.items() if name in known}
-        means = pd.DataFrame(by_seed.values()).mean()
-        return {**{str(name): float(value) for name, value in means.items()}, **graph}
+        return {**pd.DataFrame(by_seed.values()).mean().to_dict(), **graph}
 
 
 def groups_of(characteristics: Characteristics, task: str) -> tuple[str, ...]:
@@ -129,23 +132,14 @@ def training_share(row: pd.Series) -> float:
 
 def characteristics_table(characteristics: Characteristics) -> Table:
     """Datasets by labels per class (by label skew if these are unknown): properties, and gains of families."""
-    properties, gains = characteristics.properties, characteristics.gains
+    board, properties, gains = characteristics.board, characteristics.properties, characteristics.gains
+    members = Counter(family(board.method_of[name]) for name in board.ranked)
     columns = [Column("Dataset", lambda name: Cell(plain(name), name), "text")]
-    columns += [Column(str(name).capitalize(), _column(properties[name], number)) for name in properties]
+    columns += [Column(str(name).capitalize(), numbers_by_name(properties[name])) for name in properties]
     columns += [
-        Column(f"{kind.capitalize()} (n={_members(characteristics, kind)})", _column(gains[kind], points), falling=True)
+        Column(f"{kind.capitalize()} (n={members[kind]})", numbers_by_name(gains[kind], points), falling=True)
         for kind in map(str, gains)
     ]
     first = LABELS if properties.get(LABELS, pd.Series(dtype=float)).notna().any() else SPLIT
     order = properties[first].reindex(gains.index).sort_values(kind="stable").index
-    lines = [Line([column.cell(name) for column in columns]) for name in order]
-    suite = characteristics.board.suite
-    return Table(f"regimes:{slug(suite)}", f"Data and families on board {suite}", columns, lines)
-
-
-def _members(characteristics: Characteristics, kind: str) -> int:
-    return sum(family(characteristics.board.method_of[name]) == kind for name in characteristics.board.ranked)
-
-
-def _column(values: pd.Series, show: Callable[[float], str]) -> Callable[[str], Cell]:
-    return lambda name: number_cell(values.get(name, np.nan), show)
+    return Table.of(f"regimes:{slug(board.suite)}", f"Data and families on board {board.suite}", columns, order)

@@ -1,20 +1,15 @@
-"""Groups of methods (family, uploads, models) and of datasets (kind of data)."""
+"""Display names, groups of methods (family, uploads) and of datasets (kind of data)."""
 
 from __future__ import annotations
 
-from ..benchmark.suites.catalogue import OTHER, catalogue, entry
-
-UNKNOWN = OTHER  # for a plug-in's method
-MIXED = {False: "all alike", True: "may differ"}  # `heterogeneous` -> the clients' models
-
-
-def families() -> dict[str, str]:
-    """Family of each registered method."""
-    return {method: facts["family"] for method, facts in catalogue()["method"].items()}
+from ..benchmark.suites.catalogue import OTHER, entry
+from .text import Cell, Column, plain
 
 
 def family(method: str) -> str:
-    return families().get(method, UNKNOWN)
+    """The family of a method; OTHER for a plug-in's method."""
+    kind: str = entry("method", method).get("family", OTHER)
+    return kind
 
 
 def display(entrant: str) -> str:
@@ -23,17 +18,14 @@ def display(entrant: str) -> str:
     return (entry("display", method).get("title") or method) + bracket + settings
 
 
+METHOD = Column("Method", lambda entrant: Cell(plain(display(str(entrant))), str(entrant)), "method")
+
+
 def published(method: str) -> dict[str, str]:
     """Links "paper" and "code" of a method, and "venue" with the year; empty if there is none."""
     shown = entry("display", method)
     links = {"paper": "paper_url", "code": "code_url", "venue": "venue"}
     return {name: shown.get(column, "") for name, column in links.items()}
-
-
-def models(method: str) -> str:
-    """Whether the clients of a method may have models of different architectures."""
-    facts = entry("method", method)
-    return MIXED[facts["heterogeneous"]] if facts else UNKNOWN
 
 
 def uploads(method: str) -> list[str]:

@@ -17,13 +17,13 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from scipy.stats import false_discovery_control
 
 from ..registry import UserError
 from .statistics import (
     ALPHA,
     MIN_SEEDS,
     Posterior,
-    benjamini_hochberg,
     bootstrap_mean,
     letters,
     paired_difference,
@@ -153,7 +153,7 @@ class Inference:
             tuple(sorted((name, base))) for base in self.baselines for name in self.order if name != base
         )
         differences = {pair: [paired_difference(task[pair[0]], task[pair[1]]) for task in tested] for pair in pairs}
-        adjusted = iter(benjamini_hochberg([gap.p for gaps in differences.values() for gap in gaps]))
+        adjusted = iter(false_discovery_control([gap.p for gaps in differences.values() for gap in gaps]))
         signs = {
             pair: [np.sign(gap.mean) * (next(adjusted) <= ALPHA) for gap in gaps] for pair, gaps in differences.items()
         }

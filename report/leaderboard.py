@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..benchmark.store.folder import SelfReported, self_reported
+from ..benchmark.store.folder import self_reported
 from ..benchmark.suites.catalogue import is_board
 from ..registry import UserError
 from .board import FEDAVG, LOCAL
 from .groups import display
 from .ranking import Ranking
-from .statistics import Posterior
-from .tables import ranking_table
+from .tables import ranking_columns, ranking_lines
 from .templating import document
-from .text import Table, data_size, markdown_table, md, percent, plain, points, slug
+from .text import Table, data_size, markdown_table, md, percent, plain, points, slug, with_bounds
 
 CHEAP = 0.1  # of FedAvg's traffic
 MEANING = {
@@ -50,17 +48,13 @@ def _by_baselines(ranking: Ranking) -> list[Finding]:
         others.setdefault(posterior.verdict, []).append(plain(display(name)))
     order = [verdict for verdict in ("better", "equivalent", "undecided", "worse") if verdict in others]
     text = "; ".join(f"{verdict}{MEANING[verdict]}: {', '.join(others[verdict])}" for verdict in order)
-    gains = [f"{ranking.board.metric} {_difference(inference.against[LOCAL][FEDAVG])}"]
-    if ranking.macro_f1 and ranking.macro_f1.unit != "none":
-        gains.append(f"macro-F1 {_difference(ranking.macro_f1.against[LOCAL][FEDAVG])}")
+    known = {ranking.board.metric: inference, "macro-F1": ranking.macro_f1}
+    by_metric = {metric: each.against[LOCAL][FEDAVG] for metric, each in known.items() if each and each.unit != "none"}
+    gains = [f"{metric} {with_bounds(gain)}, {gain.verdict}" for metric, gain in by_metric.items()]
     return [
         Finding(f"Compared with FedAvg, with a probability of 95%: {text}.", table, title),
         Finding(f"FedAvg compared with local training, in points (95% interval): {'; '.join(gains)}.", table, title),
     ]
-
-
-def _difference(posterior: Posterior) -> str:
-    return f"{points(posterior.mean)} ({points(posterior.low)} to {points(posterior.high)}), {posterior.verdict}"
 
 
 def _by_traffic(ranking: Ranking) -> list[Finding]:
@@ -111,11 +105,14 @@ def readme_block(boards: list[Ranking], leaderboard_link: str, top: int = 4) -> 
 
 
 def _head(top: int, ranking: Ranking) -> Table:
-    table, names = ranking_table(ranking), list(ranking.table.index)
-    kept = [place for place, name in enumerate(names) if place < top or name in (FEDAVG, LOCAL)]
-    shown = [title for title in table.titles if title in README or title.startswith(("Mean ", "Against FedAvg"))]
-    table = table.only(shown)
-    return replace(table, lines=[table.lines[place] for place in kept])
+    places = enumerate(ranking.table.index)
+    names = [name for place, name in places if place < top or name in (FEDAVG, LOCAL)]
+    columns = [
+        column
+        for column in ranking_columns(ranking)
+        if column.title in README or column.title.startswith(("Mean ", "Against FedAvg"))
+    ]
+    return ranking_lines(ranking, columns, names)
 
 
 BEGIN = "<!-- leaderboard:begin -->"
@@ -160,13 +157,11 @@ def reported_section(results: Path) -> str:
 
 def reported(results: Path) -> list[list[str]]:
     """A line of plain words for each self-reported experiment, in the order of REPORTED."""
-    return [_line(each) for each in self_reported(results)]
-
-
-def _line(each: SelfReported) -> list[str]:
-    row = each.row
-    data = f"{row.dataset}, {row.partition} x{row.clients}, {row.backbone}"
-    theirs, ours = f"{percent(each.theirs)} ({each.seeds})", f"{percent(each.ours)} ({each.our_seeds})"
-    gap = points(each.difference)
-    words = (plain(word, 200) for word in (row.suite, data, row.method, row.submitter))
-    return [*words, theirs, ours if each.our_seeds else "-", gap]
+    lines = []
+    for each in self_reported(results):
+        row = each.row
+        data = f"{row.dataset}, {row.partition} x{row.clients}, {row.backbone}"
+        ours = f"{percent(each.ours)} ({each.our_seeds})" if each.our_seeds else "-"
+        words = map(plain, (row.suite, data, row.method, row.submitter))
+        lines.append([*words, f"{percent(each.theirs)} ({each.seeds})", ours, points(each.difference)])
+    return lines

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..benchmark.store import Store
+from ..benchmark.store import Store, verified
 from ..benchmark.store.provenance import current_version
 from ..benchmark.store.row_file import APART
 from ..benchmark.store.schema import COLUMNS, Row
@@ -31,7 +31,7 @@ def frame(rows: Iterable[Row]) -> pd.DataFrame:
 def load_boards(results: Path) -> list[Board]:
     """Load the boards of a results folder in the order of their suites. UserError if there are no rows."""
     store, boards = Store(results), []
-    verdicts = store.verdicts()
+    verdicts = verified.read(store.root)
     for suite in sorted(store.suites(), key=board_order):
         rows = frame(store.rows(suite, latest_only=True))
         if len(rows):

@@ -14,7 +14,7 @@ from ..benchmark.store.schema import mapping
 from .board import LOCAL, Board
 from .display_names import entrant_labels
 from .groups import display
-from .text import ABSENT, Cell, Column, Line, Table, finite, mean_std, plain, slug
+from .text import ABSENT, Cell, Column, Table, finite, mean_std, plain, slug
 
 MIN_NOISES = 3  # amounts of noise that make a curve
 NOISE, CLIP = "dp_noise", "dp_clip"  # settings of the training configuration
@@ -98,8 +98,8 @@ def privacy_table(cost: PrivacyCost) -> Table:
         Column("Clip alone", lambda place: _scored(*cost.level(*place)) if place[2] else _scored(), falling=True),
         *(Column(f"Noise {noise:g}", partial(_noisy, cost, noise), falling=True) for noise in noises),
     ]
-    lines = [Line([column.cell(place) for column in columns], place[1], place[1]) for place in cost.shown]
-    return Table(f"privacy:{slug(cost.board.suite)}", f"Scores by epsilon on board {cost.board.suite}", columns, lines)
+    id, caption = f"privacy:{slug(cost.board.suite)}", f"Scores by epsilon on board {cost.board.suite}"
+    return Table.of(id, caption, columns, cost.shown, lambda place: (place[1], place[1], ""))
 
 
 def _noisy(cost: PrivacyCost, noise: float, place: tuple[str, str, float]) -> Cell:
@@ -110,11 +110,8 @@ def _noisy(cost: PrivacyCost, noise: float, place: tuple[str, str, float]) -> Ce
 def _scored(mean: float = np.nan, std: float = np.nan, epsilon: float = np.nan) -> Cell:
     if not finite(mean):
         return Cell(ABSENT)
-    return Cell(mean_std(mean, std) + (f" (ε {_short(epsilon)})" if finite(epsilon) else ""), mean)
-
-
-def _short(epsilon: float) -> str:
-    return f"{epsilon:,.0f}" if epsilon >= 100 else f"{epsilon:.3g}"
+    short = f"{epsilon:,.0f}" if epsilon >= 100 else f"{epsilon:.3g}"
+    return Cell(mean_std(mean, std) + (f" (ε {short})" if finite(epsilon) else ""), mean)
 
 
 def _natural_order(place: tuple[str, str, float]) -> tuple[list[str], tuple[str, str, float]]:

@@ -12,8 +12,8 @@ import pandas as pd
 from ..benchmark.store.schema import mapping, parse
 from ..metrics import sign
 from .board import Board
-from .groups import display, family
-from .text import ABSENT, Cell, Column, Line, Span, Table, count, finite, md, plain, slug, spans
+from .groups import METHOD, display, family
+from .text import ABSENT, Cell, Column, Span, Table, count, finite, md, plain, slug, spans
 
 MACHINE = {  # fields of an environment; packages are shown after the first
     "python": "Python {}", "system": "{}", "cpu": "{}", "instructions": "{}", "cores": "{} cores",
@@ -26,13 +26,15 @@ KINDS = {"node": "node classification", "graph": "graph clustering"}  # others k
 def protocol(board: Board) -> list[str]:
     """The protocol of a board as list items."""
     rows = board.rows
-    seeds = spans(seed for seeds_of in board.expected.values() for seed in seeds_of) or "none"
+    seeds = spans(board.scored["seed"]) or "none"
+    numbers = sorted(int(n) for n in rows["clients"].unique())
+    clients = ", ".join(map(str, numbers)) + (" clients" if numbers != [1] else " client")
     kinds = " and ".join(KINDS.get(task, task.replace("-", " ")) for task in sorted(rows["task"].unique())).capitalize()
     lines = [
         f"- Suite {md(board.suite)}. {kinds} tasks: "
         f"{len(board.tasks)} ({count(board.scored['dataset'].nunique(), 'dataset')}), "
         f"{_entrants(board)}, seeds {seeds}",
-        f"- Partition: {_values(rows, 'partition')}, {_clients(rows)}; split: {_values(rows, 'split')}",
+        f"- Partition: {_values(rows, 'partition')}, {clients}; split: {_values(rows, 'split')}",
         f"- Backbone: {_backbones(rows)}; training: {_training(rows)}",
     ]
     if sign(board.metric) < 0:
@@ -85,12 +87,11 @@ def versions(board: Board) -> Table:
     name = Column("Method", lambda of_method: Cell(plain(display(of_method[0]))), "text")
     columns = [name, Column("Version", _hashes, "text")]
     hashes = board.rows.groupby("method", sort=True)["method_version"].unique().items()
-    lines = [Line([column.cell(of_method) for column in columns]) for of_method in hashes]
-    return Table(f"versions:{slug(board.suite)}", f"Code versions of board {board.suite}", columns, lines)
+    return Table.of(f"versions:{slug(board.suite)}", f"Code versions of board {board.suite}", columns, hashes)
 
 
 def _hashes(of_method: tuple[str, Iterable[str]]) -> Cell:
-    codes = [Span(_code(version), "code") for version in sorted(of_method[1])]
+    codes = (Span(_code(version), "code") for version in sorted(of_method[1]))
     return Cell(tuple(part for code in codes for part in (Span(", "), code))[1:])
 
 
@@ -177,11 +178,6 @@ def _training(rows: pd.DataFrame) -> str:
     return shared + f" (varies: {md(', '.join(varying))})" if varying else shared
 
 
-def _clients(rows: pd.DataFrame) -> str:
-    numbers = sorted(int(n) for n in rows["clients"].unique())
-    return f"{', '.join(map(str, numbers))} client{'' if numbers == [1] else 's'}"
-
-
 def _code(text: object) -> str:
     return "".join(c for c in str(text)[:12] if c.isalnum() or c in "-_. ")
 
@@ -245,20 +241,16 @@ def training_settings(board: Board) -> Table:
     usual = {key: counter.most_common(1)[0][0] for key, counter in votes.items()}
     rows = {str(name): scored for name, scored in board.scored.groupby("entrant", sort=True)}
     columns = [
-        Column("Method", lambda name: Cell(plain(display(name)), name), "method"),
-        Column("Family", lambda name: Cell(family(board.method_of[name]), family(board.method_of[name])),
-                    "text"),
+        METHOD,
+        Column("Family", lambda name: Cell(family(board.method_of[name]), family(board.method_of[name])), "text"),
         Column("Settings", lambda name: Cell(tuning_text(rows[name], board.over_budget.get(name, ""))), "text"),
         Column("Rounds", lambda name: _median(rows[name]["rounds"])),
         Column("Optimiser steps", lambda name: _steps(rows[name])),
         Column("Not converged", lambda name: _rising(rows[name])),
         Column("Network", lambda name: Cell(network(rows[name], usual)), "text"),
-    ]  # fmt: skip
-    lines = [
-        Line([column.cell(name) for column in columns], name, board.method_of[name], board.status(name))
-        for name in rows
     ]
-    return Table(f"footing:{slug(board.suite)}", f"What the methods of board {board.suite} ran with", columns, lines)
+    caption = f"What the methods of board {board.suite} ran with"
+    return Table.of(f"footing:{slug(board.suite)}", caption, columns, rows, board.entry)
 
 
 def tuning_text(rows: pd.DataFrame, excess: str = "") -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,12 +10,10 @@ import pandas as pd
 from ..benchmark.store.schema import mapping
 from .board import Board
 from .characteristics import Characteristics
-from .groups import display
 from .inference import Inference
 from .privacy_cost import PrivacyCost
 from .robustness import Robustness
 from .statistics import DECIMALS, indistinguishable, ranks
-from .text import Cell, Column, Line, Table, number, number_cell, plain, slug
 
 COSTS = {"traffic": "median", "seconds": "median", "peak": "max"}  # column -> how its tasks are summarised
 LEARNS_NOTHING = ("majority", "one-cluster", "label-counts")  # references that no method should be below
@@ -109,13 +106,7 @@ class Ranking:
     def unseen(self) -> pd.DataFrame:
         """Entries x `UNSEEN`, `ADAPTED`: mean of `Board.unseen` over the datasets of the main metric; NaN if a task
         has none."""
-        board = self.board
-        if board.unseen.empty:
-            return pd.DataFrame()
-        grids = {str(name): board.unseen[name].unstack("entrant").reindex(board.tasks) for name in board.unseen}
-        main = board.datasets_of(board.metric)
-        means = {name: board.averaged(grid).reindex(main).mean(skipna=False) for name, grid in grids.items()}
-        return pd.DataFrame(means)
+        return pd.DataFrame({name: self.board.over_datasets(values) for name, values in self.board.unseen.items()})
 
     @cached_property
     def setting_loss(self) -> dict[str, float]:
@@ -221,26 +212,3 @@ class AlternativeRankings:
         grid, counts = grouped.mean().unstack("entrant"), grouped.size().unstack("entrant")
         expected = pd.Series({task: len(seeds) for task, seeds in self.board.expected.items()})
         return grid.where(counts.eq(expected.reindex(grid.index), axis=0))
-
-    def mean_rank_table(self) -> Table:
-        """The mean rank of each method by every measure."""
-        table = self.mean_ranks
-        columns = [Column("Method", lambda name: Cell(plain(display(name)), name), "method")]
-        columns += [Column(measure, _numbers(table[measure]), best=True) for measure in table.columns]
-        lines = [Line([column.cell(name) for column in columns], name, self.board.method_of[name], "ranked")
-                 for name in table.index]  # fmt: skip
-        return Table(f"orders:{slug(self.board.suite)}", f"Mean ranks on board {self.board.suite}", columns, lines)
-
-    def agreement_table(self) -> Table:
-        """Kendall's tau between the measures."""
-        table = self.agreement
-        columns = [Column("Kendall's tau", lambda name: Cell(name, name), "text")]
-        columns += [Column(measure, _numbers(table[measure])) for measure in table.columns]
-        lines = [Line([column.cell(name) for column in columns]) for name in table.index]
-        return Table(
-            f"taus:{slug(self.board.suite)}", f"Agreement of orders on board {self.board.suite}", columns, lines
-        )
-
-
-def _numbers(values: pd.Series) -> Callable[[str], Cell]:
-    return lambda name: number_cell(values[name], number)

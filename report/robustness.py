@@ -48,24 +48,13 @@ class Robustness:
         rows = self.board.scored
         if (rows["conditions"] == "{}").all():
             return pd.DataFrame(columns=[*POINT, "score"])
-        tasks = task_labels(rows.assign(conditions="{}"))
-        places = rows.assign(task=tasks)[["task", "entrant", "seed", "score", "conditions"]].to_dict("records")
-        runs = [(place, mapping(place.pop("conditions"))) for place in places]
-        stressed = [
-            {**place, "condition": name, "strength": strength(name, value)}
-            for place, conditions in runs
-            if len(conditions) == 1
-            for name, value in conditions.items()
-        ]
-        tried = sorted({(str(place["task"]), str(place["condition"])) for place in stressed})
-        plain = [
-            {**place, "condition": name, "strength": 0.0}
-            for place, conditions in runs
-            if not conditions
-            for task, name in tried
-            if task == place["task"]
-        ]
-        return pd.DataFrame(plain + stressed, columns=[*POINT, "score"])
+        rows = rows.assign(task=task_labels(rows.assign(conditions="{}")), of=rows["conditions"].map(mapping))
+        single = rows[rows["of"].map(len) == 1]
+        pairs = [pair for of in single["of"] for pair in of.items()]
+        stressed = single.assign(condition=[name for name, _ in pairs], strength=[strength(*pair) for pair in pairs])
+        tried = stressed[["task", "condition"]].drop_duplicates()
+        plain = rows[rows["of"].map(len) == 0].merge(tried, on="task").assign(strength=0.0)
+        return pd.concat([plain, stressed])[[*POINT, "score"]]
 
     @cached_property
     def curves(self) -> dict[tuple[str, str], pd.DataFrame]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
@@ -10,22 +10,23 @@ import pandas as pd
 
 from ..metrics import FALLING, sign
 from .board import LOCAL, Board, over_seeds
-from .groups import display, kind_of_data
+from .groups import METHOD, display, kind_of_data
+from .inference import Inference
 from .ranking import Ranking
 from .statistics import Posterior, performance_profile, ranks, win_rates
 from .sweeps import AXES
-from .tables import METHOD, Entrant, difference_cell, lines_of, order
+from .tables import difference_cell, order
 from .text import (
-    ABSENT,
+    NOTHING,
     Cell,
     Column,
-    Line,
     Table,
     count,
     finite,
     mean_std,
     number,
     number_cell,
+    numbers_by_name,
     percent,
     plain,
     points,
@@ -81,32 +82,42 @@ def client_gains(board: Board) -> pd.DataFrame:
     return over_seeds(board.scored, gaining=gaining, least=least)
 
 
+def method_tables(ranking: Ranking) -> dict[str, Table]:
+    """The tables of a board with ranked methods, by their titles in `LEGENDS`."""
+    tables = {
+        "Macro-F1 and clients": clients_table(ranking),
+        "Verdicts": verdicts_table(ranking),
+        "Performance profile": profile_table(ranking),
+        "Win rates": win_rate_table(ranking),
+    }
+    return {title: table for title, table in tables.items() if table}
+
+
 def clients_table(ranking: Ranking) -> Table | None:
     """Macro-F1 and its differences from the baselines; the worst client and the spread between clients; if the clients
     come with the data, also their gains over local training. None if none of these is known."""
     board, inference = ranking.board, ranking.macro_f1
-    clients = client_summary(board).loc[lambda table: table.index.get_level_values("entrant").isin(board.ranked)]
-    wide = {name: clients[name].unstack("entrant").reindex(board.tasks) for name in ("worst", "spread")}
-    main = board.datasets_of(board.metric)
     columns = [METHOD]
     if inference:
-        columns.append(Column("Macro-F1, %", _of(inference.scores.mean(), percent), falling=True, best=True))
+        means = numbers_by_name(inference.scores.mean(), percent)
+        columns.append(Column("Macro-F1, %", means, falling=True, best=True))
     for base, against in inference.against.items() if inference and inference.unit != "none" else ():
-        columns.append(Column(f"Macro-F1 against {display(base)}, points", partial(_against, against), falling=True))
-    if not any(grid.isna().any(axis=None) for grid in wide.values()):
-        means = {name: board.averaged(grid).loc[main].mean() for name, grid in wide.items()}
-        worst = unit("Worst client" if sign(board.metric) > 0 else f"Worst client {FALLING}")
+        cell = partial(_against, against)
+        columns.append(Column(f"Macro-F1 against {display(base)}, points", cell, falling=True))
+    clients = client_summary(board).loc[lambda table: table.index.get_level_values("entrant").isin(board.ranked)]
+    if not any(grid.isna().any(axis=None) for grid in (clients[name].unstack("entrant") for name in clients)):
+        worst, spread = (board.over_datasets(clients[name]) for name in ("worst", "spread"))
+        title = unit("Worst client" if sign(board.metric) > 0 else f"Worst client {FALLING}")
         columns += [
-            Column(worst, _of(means["worst"], score_text), falling=True, best=True),
-            Column("Spread between clients, points", _of(means["spread"], percent), best=True),
+            Column(title, numbers_by_name(worst, score_text), falling=True, best=True),
+            Column("Spread between clients, points", numbers_by_name(spread, percent), best=True),
         ]
     gains = client_gains(board)
     if board.scored["partition"].isin(NATURAL).all() and not gains["gaining"].isna().all():
-        means = {name: board.averaged(gains[name].unstack("entrant").reindex(board.tasks)) for name in map(str, gains)}
-        means = {name: grid.loc[main].mean(skipna=False) for name, grid in means.items()}
+        gaining, least = (board.over_datasets(gains[name]) for name in ("gaining", "least"))
         columns += [
-            Column("Clients above local training, %", _of(means["gaining"], percent), falling=True, best=True),
-            Column("Least gain of a client, points", _of(means["least"], points), falling=True, best=True),
+            Column("Clients above local training, %", numbers_by_name(gaining, percent), falling=True, best=True),
+            Column("Least gain of a client, points", numbers_by_name(least, points), falling=True, best=True),
         ]
     return _table(ranking, "clients", "Macro-F1 and clients", columns) if len(columns) > 1 else None
 
@@ -118,12 +129,13 @@ def verdicts_table(ranking: Ranking) -> Table | None:
         return None
     columns = [METHOD]
     for base in inference.baselines:
-        columns.append(Column(f"Worse, equivalent, better than {display(base)}", partial(_chances, ranking, base)))
+        columns.append(Column(f"Worse, equivalent, better than {display(base)}", partial(_chances, inference, base)))
         if inference.unit == "dataset":
-            columns.append(Column(f"New dataset against {display(base)}, points", partial(_new_dataset, ranking, base)))
+            title = f"New dataset against {display(base)}, points"
+            columns.append(Column(title, partial(_new_dataset, inference, base)))
         if any(sum(tasks) for tasks in inference.task_counts[base].values()):
             title = f"Tasks higher, lower than {display(base)}"
-            columns.append(Column(title, partial(_counts, ranking, base), falling=True))
+            columns.append(Column(title, partial(_counts, inference, base), falling=True))
     return _table(ranking, "verdicts", "Verdicts", columns)
 
 
@@ -132,14 +144,12 @@ def win_rate_table(ranking: Ranking) -> Table | None:
     methods, and for more than `WIDEST`, because the table has a column per method."""
     if not 3 <= len(ranking.board.ranked) <= WIDEST:
         return None
-    rates = win_rates(ranking.board.by_dataset)
-    columns = [
-        METHOD,
-        *(Column(plain(display(name)), _of(rates[name], partial(percent, digits=0))) for name in ranking.table.index),
-    ]
+    rates, show = win_rates(ranking.board.by_dataset), partial(percent, digits=0)
+    names = ranking.table.index
+    columns = [METHOD, *(Column(plain(display(name)), numbers_by_name(rates[name], show)) for name in names)]
     table = _table(ranking, "winrates", "Win rates, % of the datasets", columns)
     for place, line in enumerate(table.lines):
-        line.cells[place + 1] = Cell(ABSENT, None, "absent")
+        line.cells[place + 1] = NOTHING
     return table
 
 
@@ -150,15 +160,16 @@ def profile_table(ranking: Ranking) -> Table | None:
     if len(board.ranked) < 3 or len(board.tasks) < 3:
         return None
     profile = performance_profile(board.scores[board.ranked], WITHIN)
+    shares = {gap: numbers_by_name(profile[gap], partial(percent, digits=0)) for gap in WITHIN}
+    worst = numbers_by_name(profile["worst"], partial(percent, digits=1))
     columns = [
         METHOD,
         *(
-            Column(f"Within {100 * gap:g} of the best, % of tasks", _of(profile[gap], partial(percent, digits=0)),
-                   falling=True, best=True)
-            for gap in WITHIN
+            Column(f"Within {100 * gap:g} of the best, % of tasks", share, falling=True, best=True)
+            for gap, share in shares.items()
         ),
-        Column("Largest gap to the best, points", _of(profile["worst"], partial(percent, digits=1)), best=True),
-    ]  # fmt: skip
+        Column("Largest gap to the best, points", worst, best=True),
+    ]
     return _table(ranking, "profile", "Performance profile", columns)
 
 
@@ -171,46 +182,55 @@ def kinds_table(ranking: Ranking) -> Table | None:
         return None
     means = ranks(by_dataset).groupby(kinds).mean().round(12)
     sizes = kinds.value_counts()
-    show = partial(number, digits=1)
-    columns = [METHOD] + [
-        Column(kind.capitalize(), _of(means.loc[kind], show), best=True, note=count(int(sizes[kind]), "dataset"))
-        for kind in map(str, means.index)
+    cells = {str(kind): numbers_by_name(line, partial(number, digits=1)) for kind, line in means.iterrows()}
+    columns = [
+        Column(kind.capitalize(), cell, best=True, note=count(int(sizes[kind]), "dataset"))
+        for kind, cell in cells.items()
     ]
-    return _table(ranking, "kinds", "Mean ranks by kind of data", columns)
+    return _table(ranking, "kinds", "Mean ranks by kind of data", [METHOD, *columns])
+
+
+def alternatives_table(ranking: Ranking) -> Table:
+    """The mean rank of each method by every measure of `AlternativeRankings`."""
+    table = ranking.alternatives.mean_ranks
+    columns = [METHOD, *(Column(str(measure), numbers_by_name(table[measure])) for measure in table)]
+    return _table(ranking, "orders", "Mean ranks", columns)
+
+
+def agreement_table(ranking: Ranking) -> Table:
+    """Kendall's tau between these measures."""
+    table, suite = ranking.alternatives.agreement, ranking.board.suite
+    columns = [Column("Kendall's tau", lambda name: Cell(name, name), "text")]
+    columns += [Column(str(measure), numbers_by_name(table[measure])) for measure in table]
+    return Table.of(f"taus:{slug(suite)}", f"Agreement of orders on board {suite}", columns, table.index)
 
 
 def _table(ranking: Ranking, id: str, title: str, columns: list[Column]) -> Table:
-    suite, entrants = ranking.board.suite, [Entrant(ranking, str(name)) for name in ranking.table.index]
-    return Table(f"{id}:{slug(suite)}", f"{title} on board {suite}", columns, lines_of(columns, entrants))
+    suite, board = ranking.board.suite, ranking.board
+    return Table.of(f"{id}:{slug(suite)}", f"{title} on board {suite}", columns, ranking.table.index, board.entry)
 
 
-def _of(values: pd.Series, show: Callable[[float], str]) -> Callable[[Entrant], Cell]:
-    return lambda entrant: number_cell(values.get(entrant.name, np.nan), show)
+def _against(posteriors: Mapping[str, Posterior], name: str) -> Cell:
+    return difference_cell(posteriors.get(name))
 
 
-def _against(posteriors: Mapping[str, Posterior], entrant: Entrant) -> Cell:
-    return difference_cell(posteriors.get(entrant.name))
-
-
-def _chances(ranking: Ranking, base: str, entrant: Entrant) -> Cell:
-    posterior = ranking.inference.against[base].get(entrant.name)
-    if posterior is None:
-        return Cell(ABSENT, None, "absent")
+def _chances(inference: Inference, base: str, name: str) -> Cell:
+    if name == base:
+        return NOTHING
+    posterior = inference.against[base][name]
     chances = (posterior.worse, posterior.equivalent, posterior.better)
     return Cell(" / ".join(map(number, chances)), posterior.better)
 
 
-def _new_dataset(ranking: Ranking, base: str, entrant: Entrant) -> Cell:
-    if entrant.name == base:
-        return Cell(ABSENT, None, "absent")
-    low, high = ranking.inference.new_dataset(entrant.name, base)
-    return Cell(f"{points(low)} to {points(high)}", low)
+def _new_dataset(inference: Inference, base: str, name: str) -> Cell:
+    low, high = inference.new_dataset(name, base)
+    return Cell(f"{points(low)} to {points(high)}", low) if name != base else NOTHING
 
 
-def _counts(ranking: Ranking, base: str, entrant: Entrant) -> Cell:
-    if entrant.name == base:
-        return Cell(ABSENT, None, "absent")
-    higher, lower = ranking.inference.task_counts[base][entrant.name]
+def _counts(inference: Inference, base: str, name: str) -> Cell:
+    if name == base:
+        return NOTHING
+    higher, lower = inference.task_counts[base][name]
     return Cell(f"{higher}, {lower}", higher - lower)
 
 
@@ -234,31 +254,22 @@ def robustness_legend(ranking: Ranking) -> str:
 def robustness_table(ranking: Ranking) -> Table:
     """The entries with all curves, by mean area: area and loss under every condition."""
     board, table = ranking.board, ranking.robustness.table
+    area = {name: mean_std(*line) for name, line in zip(table.index, table[["area", "std"]].to_numpy(), strict=True)}
     columns = [
         METHOD,
-        Column("Area, %", _area, falling=True, best=True),
-        Column("Plain, %", _plain, falling=True, best=True),
+        Column("Area, %", lambda name: Cell(area[name], float(table["area"][name])), falling=True, best=True),
+        Column("Plain, %", numbers_by_name(table["plain"], percent), falling=True, best=True),
     ]
     for condition in ranking.robustness.conditions:
         title = condition.replace("_", " ").capitalize()
-        columns.append(Column(title, partial(_under, condition), falling=True, best=True))
-    figures = table.to_dict("index")
-    entrants = [Entrant(ranking, str(name), {str(k): v for k, v in values.items()}) for name, values in figures.items()]
+        columns.append(Column(title, partial(_under, table, condition), falling=True, best=True))
     caption = f"Areas under the curves of score against strength on board {board.suite}"
-    return Table(f"robustness:{slug(board.suite)}", caption, columns, lines_of(columns, entrants))
+    return Table.of(f"robustness:{slug(board.suite)}", caption, columns, table.index, board.entry)
 
 
-def _area(entrant: Entrant) -> Cell:
-    return Cell(mean_std(entrant["area"], entrant["std"]), entrant["area"])
-
-
-def _plain(entrant: Entrant) -> Cell:
-    return Cell(percent(entrant["plain"]), entrant["plain"])
-
-
-def _under(condition: str, entrant: Entrant) -> Cell:
-    loss = points(-entrant[f"{condition} loss"])
-    return Cell(f"{percent(entrant[condition])} ({loss})", entrant[condition])
+def _under(table: pd.DataFrame, condition: str, name: str) -> Cell:
+    score, loss = table.loc[name, [condition, f"{condition} loss"]]
+    return Cell(f"{percent(score)} ({points(-loss)})", score)
 
 
 OWN = "own:"  # prefix of the names of users' datasets
@@ -296,19 +307,11 @@ def sites_table(ranking: Ranking, task: str) -> Table | None:
     local = next((name for name in map(str, scores) if board.method_of[name] == LOCAL), None)
     columns = [Column("Site", lambda site: Cell(plain(site), site), "text")]
     for entrant in [name for name in order(board, task) if name in scores]:
-        base = None if local is None or entrant == local else scores[local]
-        columns.append(Column(plain(entrant), _site_cells(scores[entrant], base), falling=True))
-    lines = [Line([column.cell(site) for column in columns]) for site in scores.index]
-    return Table(f"sites:{slug(board.suite)}:{slug(task)}", f"Sites of {task}", columns, lines)
+        base = scores[local] if local not in (None, entrant) else pd.Series()
+        columns.append(Column(plain(entrant), partial(_site_cell, scores[entrant], base), falling=True))
+    return Table.of(f"sites:{slug(board.suite)}:{slug(task)}", f"Sites of {task}", columns, scores.index)
 
 
-def _site_cells(scores: pd.Series, local: pd.Series | None) -> Callable[[str], Cell]:
-    def cell(site: str) -> Cell:
-        value = float(scores[site])
-        if not finite(value):
-            return Cell(ABSENT)
-        if local is None or not finite(float(local[site])):
-            return Cell(score_text(value), value)
-        return Cell(f"{score_text(value)} ({points(value - float(local[site]))})", value)
-
-    return cell
+def _site_cell(scores: pd.Series, local: pd.Series, site: str) -> Cell:
+    gain = scores[site] - local.get(site, np.nan)
+    return number_cell(scores[site], lambda score: score_text(score) + (f" ({points(gain)})" if finite(gain) else ""))

@@ -8,8 +8,9 @@ problem when several different population variances are involved, Biometrika 34 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
+from string import ascii_letters
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -105,21 +106,13 @@ def _error(samples: Sequence[NDArray[np.float64]], weights: ArrayLike) -> tuple[
     return error, float(parts.sum() ** 2 / np.sum(parts**2 / (sizes - 1)))
 
 
-def adjusted(differences: Mapping[Name, Difference]) -> dict[Name, Difference]:
-    """The differences with Holm's p over all of them; intervals are not adjusted."""
-    p = holm([gap.p for gap in differences.values()])
-    return {
-        name: gap._replace(p=float(corrected)) for (name, gap), corrected in zip(differences.items(), p, strict=True)
-    }
-
-
 def indistinguishable(scores: pd.DataFrame, best: str) -> set[str]:
     """Methods that do not differ significantly from `best`: paired t-tests with Holm's correction. scores: seeds x
     methods of one task. Methods with fewer than MIN_SEEDS seeds in common with `best` are left out."""
     gaps = {name: (scores[best] - scores[name]).to_numpy(dtype=float) for name in scores.columns.drop(best)}
     pairs = {name: gap[~np.isnan(gap)] for name, gap in gaps.items()}
-    differences = {name: paired_difference(gap, 0.0) for name, gap in pairs.items() if len(gap) >= MIN_SEEDS}
-    return {name for name, each in adjusted(differences).items() if each.p > ALPHA}
+    p = {name: paired_difference(gap, 0.0).p for name, gap in pairs.items() if len(gap) >= MIN_SEEDS}
+    return {name for name, adjusted in zip(p, holm(list(p.values())), strict=True) if adjusted > ALPHA}
 
 
 def pareto_front(cost: ArrayLike, score: ArrayLike) -> NDArray[np.bool_]:
@@ -217,14 +210,6 @@ def prediction_interval(differences: ArrayLike) -> tuple[float, float]:
     return float(d.mean() - half), float(d.mean() + half)
 
 
-def benjamini_hochberg(p_values: ArrayLike) -> NDArray[np.float64]:
-    """Adjusted p-values (m,) that control the false discovery rate (Benjamini & Hochberg, JRSS B 57, 1995)."""
-    p = np.asarray(p_values, dtype=float)
-    order = np.argsort(-p, kind="stable")
-    raised = p[order] * len(p) / np.arange(len(p), 0, -1)
-    return np.minimum(np.minimum.accumulate(raised), 1.0)[np.argsort(order)]
-
-
 def win_rates(scores: pd.DataFrame) -> pd.DataFrame:
     """Methods x methods: share of the datasets on which the method of the row scores higher; a tie counts half."""
     rounded = scores.round(DECIMALS).to_numpy(dtype=float)
@@ -262,9 +247,5 @@ def letters(order: Sequence[Name], differ: Callable[[Name, Name], bool]) -> dict
                     kept.append(group)
             groups = kept
     groups.sort(key=lambda group: [place for place, name in enumerate(order) if name in group])
-    return {name: "".join(_letter(i) for i, group in enumerate(groups) if name in group) for name in order}
-
-
-def _letter(place: int) -> str:
-    alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    return alphabet[place] if place < len(alphabet) else f"({place + 1})"
+    signs = [*ascii_letters[: len(groups)], *(f"({i + 1})" for i in range(len(ascii_letters), len(groups)))]
+    return {name: "".join(sign for sign, group in zip(signs, groups, strict=True) if name in group) for name in order}

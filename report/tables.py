@@ -11,16 +11,16 @@ import pandas as pd
 from ..metrics import ADAPTED, SCORES, UNSEEN, sign
 from .board import MEASURES, Board
 from .characteristics import groups_of
-from .groups import display, published, uploads
+from .groups import METHOD, display, published, uploads
 from .provenance import missing
 from .ranking import Ranking
 from .statistics import DECIMALS, MIN_SEEDS, Posterior
 from .text import (
     ABSENT,
+    NOTHING,
     Cell,
     Column,
     Interval,
-    Line,
     Span,
     Table,
     count,
@@ -32,10 +32,10 @@ from .text import (
     number_cell,
     percent,
     plain,
-    points,
     score_text,
     slug,
     unit,
+    with_bounds,
 )
 
 EQUAL = "≈"
@@ -63,9 +63,16 @@ class Entrant:
     def __getitem__(self, figure: str) -> float:
         return self.figures.get(figure, float("nan"))
 
+    def __str__(self) -> str:
+        return self.name
 
-def _figure(name: str, show: Callable[[float], str], entrant: Entrant) -> Cell:
-    return number_cell(entrant[name], show)
+    def entry(self) -> tuple[str, str, str]:
+        """See `Board.entry`."""
+        return self.board.entry(self.name)
+
+
+def _figure(name: str, show: Callable[[float], str]) -> Callable[[Entrant], Cell]:
+    return lambda entrant: number_cell(entrant[name], show)
 
 
 def _whole(value: float) -> str:
@@ -75,10 +82,6 @@ def _whole(value: float) -> str:
 def _group(entrant: Entrant) -> Cell:
     group = entrant.ranking.inference.groups.get(entrant.name, "")
     return Cell(group or ABSENT, group or None)
-
-
-def _name(entrant: Entrant) -> Cell:
-    return Cell(plain(display(entrant.name)), entrant.name)
 
 
 def _marked(entrant: Entrant) -> Cell:
@@ -99,7 +102,7 @@ def _rank(entrant: Entrant) -> Cell:
         return Cell(entrant.board.status(entrant.name), mark="absent")
     mean, low, high = (entrant[name] for name in ("mean_rank", "low", "high"))
     if not finite(mean):
-        return Cell(ABSENT, None, "absent")
+        return NOTHING
     bounds = f" ({number(low, 1)}{ABSENT}{number(high, 1)})" if finite(low) else ""
     return Cell(number(mean) + bounds, mean, interval=Interval(mean, low, high, len(entrant.board.ranked)))
 
@@ -112,9 +115,8 @@ def against_cell(baseline: str, entrant: Entrant) -> Cell:
 def difference_cell(posterior: Posterior | None) -> Cell:
     """A difference in points with its interval and verdict: '+1.8 (+1.2 to +2.4) better'."""
     if posterior is None or not finite(posterior.mean):
-        return Cell(ABSENT, None, "absent")
-    interval = f"({points(posterior.low)} to {points(posterior.high)})"
-    return Cell(f"{points(posterior.mean)} {interval} {posterior.verdict}", posterior.mean)
+        return NOTHING
+    return Cell(f"{with_bounds(posterior)} {posterior.verdict}", posterior.mean)
 
 
 def _uploads(entrant: Entrant) -> Cell:
@@ -125,7 +127,7 @@ def _uploads(entrant: Entrant) -> Cell:
 def _published(entrant: Entrant) -> Cell:
     known = published(entrant.board.method_of[entrant.name])
     if not known["paper"]:
-        return Cell(ABSENT, None, "absent")
+        return NOTHING
     code = (Span(", "), Span("code", "link", known["code"])) if known["code"] else ()
     return Cell((Span(known["venue"], "link", known["paper"]), *code), known["venue"])
 
@@ -177,18 +179,17 @@ def legend(ranking: Ranking) -> str:
     return f"Mean ± standard deviation over n seeds, in {units}. **Bold**: {best} mean. {apart}{below}"
 
 
-METHOD = Column("Method", _name, "method")
-TIME = Column("Train, s", partial(_figure, "seconds", partial(number, digits=1)))  # "CPU, s" if that is the clock
-SCORE = Column("Mean score, %", partial(_figure, "score", score_text), falling=True, best=True)  # a column per metric
+TIME = Column("Train, s", _figure("seconds", partial(number, digits=1)))  # "CPU, s" if that is the clock
+SCORE = Column("Mean score, %", _figure("score", score_text), falling=True, best=True)  # a column per metric
 RANKING = [
     Column("Group", _group, "word"),
     Column("Method", _marked, "method"),
     Column("Mean rank (95% interval)", _rank, best=True),
     SCORE,
-    Column("Wins", partial(_figure, "wins", _whole), falling=True, best=True),
-    Column("Traffic", partial(_figure, "traffic", data_size)),
+    Column("Wins", _figure("wins", _whole), falling=True, best=True),
+    Column("Traffic", _figure("traffic", data_size)),
     TIME,
-    Column("Peak, MiB", partial(_figure, "peak", partial(number, digits=0))),
+    Column("Peak, MiB", _figure("peak", partial(number, digits=0))),
     Column("Uploads", _uploads, "word"),
     Column("Published", _published, "word"),
 ]
@@ -201,57 +202,66 @@ UNRANKED = [
 ]
 HELD_OUT = {UNSEEN: "Unseen clients", ADAPTED: "Unseen clients, adapted"}
 MEASURED = [  # next to the score on a task
-    Column("n", partial(_figure, "n", _whole), falling=True),
-    Column("Validation", partial(_figure, "val", score_text), falling=True),
-    Column("Macro-F1", partial(_figure, "macro_f1", percent), falling=True),
-    Column("Best round", partial(_figure, "best_round", partial(number, digits=1))),
-    Column("Traffic", partial(_figure, "traffic", data_size)),
-    Column("Train, s", partial(_figure, "train_seconds", partial(number, digits=1))),
-    Column("Peak, MiB", partial(_figure, "peak_memory_mb", partial(number, digits=0))),
+    Column("n", _figure("n", _whole), falling=True),
+    Column("Validation", _figure("val", score_text), falling=True),
+    Column("Macro-F1", _figure("macro_f1", percent), falling=True),
+    Column("Best round", _figure("best_round", partial(number, digits=1))),
+    Column("Traffic", _figure("traffic", data_size)),
+    Column("Train, s", _figure("train_seconds", partial(number, digits=1))),
+    Column("Peak, MiB", _figure("peak_memory_mb", partial(number, digits=0))),
 ]
 
 
 def ranking_table(ranking: Ranking) -> Table:
     """The ranked entries by mean rank, then the complete references."""
-    suite = ranking.board.suite
     names = [*(ranking.table.index if ranking.board.ranked else []), *ranking.references.index]
-    lines = [ranked_entrant(ranking, name) for name in names]
-    baselines = [
-        Column(f"Against {display(baseline)}, points", partial(against_cell, baseline), falling=True)
-        for baseline in (ranking.inference.baselines if ranking.inference.unit != "none" else [])
-    ]
+    return ranking_lines(ranking, ranking_columns(ranking), names)
+
+
+def ranking_lines(ranking: Ranking, columns: Sequence[Column], names: Iterable[str]) -> Table:
+    """A table of these entries, in some columns of `ranking_columns`."""
+    suite, lines = ranking.board.suite, [ranked_entrant(ranking, name) for name in names]
+    return Table.of(f"overall:{slug(suite)}", f"Ranking of board {suite}", columns, lines, Entrant.entry)
+
+
+def ranking_columns(ranking: Ranking) -> list[Column]:
+    """`RANKING`, with the columns that only some boards have."""
+    board, inference = ranking.board, ranking.inference
+    metric = unit(_short(board.metric))
     held_out = [
-        Column(f"{title}, {unit(_short(ranking.board.metric))}", partial(_unseen, name), falling=True, best=True)
+        Column(f"{title}, {metric}", partial(_unseen, name), falling=True, best=True)
         for name, title in HELD_OUT.items()
         if name in ranking.unseen and not ranking.unseen[name].isna().all()
     ]
-    columns = [*RANKING[:FIRST], *held_out, *baselines, *RANKING[FIRST:]]
+    against = [
+        Column(f"Against {display(baseline)}, points", partial(against_cell, baseline), falling=True)
+        for baseline in (inference.baselines if inference.unit != "none" else [])
+    ]
+    columns = [*RANKING[:FIRST], *held_out, *against, *RANKING[FIRST:]]
     columns = [part for column in columns for part in (_score_columns(ranking) if column is SCORE else [column])]
     if ranking.setting_loss:
         columns.append(Column("Loss of a median setting, points", _loss))
-    if ranking.board.clock == "cpu_seconds":
-        columns = [replace(column, title="CPU, s") if column is TIME else column for column in columns]
-    return _table(f"overall:{slug(suite)}", f"Ranking of board {suite}", columns, lines)
+    return [replace(c, title="CPU, s") if c is TIME and board.clock == "cpu_seconds" else c for c in columns]
 
 
 def _unseen(name: str, entrant: Entrant) -> Cell:
-    value = float(entrant.ranking.unseen[name].get(entrant.name, float("nan")))
-    return Cell(score_text(value), value) if finite(value) else Cell(ABSENT, None, "absent")
+    value = entrant.ranking.unseen[name].get(entrant.name)
+    return Cell(score_text(value), float(value)) if finite(value) else NOTHING
 
 
 def _loss(entrant: Entrant) -> Cell:
-    loss = entrant.ranking.setting_loss.get(entrant.board.method_of[entrant.name], float("nan"))
-    return Cell(percent(loss, 1), loss) if finite(loss) else Cell(ABSENT, None, "absent")
+    loss = entrant.ranking.setting_loss.get(entrant.board.method_of[entrant.name])
+    return Cell(percent(loss, 1), loss) if finite(loss) else NOTHING
 
 
 def _score_columns(ranking: Ranking) -> list[Column]:
     board, other = ranking.board, ranking.other_metric
+    main = replace(SCORE, title=f"Mean {unit(_short(board.metric))}")
     if not other:
-        return [replace(SCORE, title=f"Mean {unit(_short(board.metric))}")]
+        return [main]
     sizes = {metric: count(len(board.datasets_of(metric)), "dataset") for metric in (board.metric, other)}
-    main = replace(SCORE, title=f"Mean {unit(_short(board.metric))}", note=sizes[board.metric])
-    return [main, Column(unit(_short(other)), partial(_figure, "other", score_text), falling=True, best=True,
-                         note=sizes[other])]  # fmt: skip
+    second = Column(unit(_short(other)), _figure("other", score_text), falling=True, best=True, note=sizes[other])
+    return [replace(main, note=sizes[board.metric]), second]
 
 
 def _short(metric: str) -> str:
@@ -266,7 +276,7 @@ def ranked_entrant(ranking: Ranking, name: str) -> Entrant:
 def incomplete_table(ranking: Ranking) -> Table:
     """The incomplete entries: what is missing, and why."""
     suite, lines = ranking.board.suite, [Entrant(ranking, name) for name in ranking.board.incomplete]
-    return _table(f"incomplete:{slug(suite)}", f"Incomplete methods of board {suite}", UNRANKED, lines)
+    return Table.of(f"incomplete:{slug(suite)}", f"Incomplete methods of board {suite}", UNRANKED, lines, Entrant.entry)
 
 
 def per_dataset_table(ranking: Ranking) -> Table:
@@ -278,7 +288,7 @@ def per_dataset_table(ranking: Ranking) -> Table:
         columns.append(replace(column, groups=groups_of(ranking.characteristics, task)))
     lines = [Entrant(ranking, name) for name in ranking.order]
     caption = f"Scores on every task of board {board.suite}, %"
-    return replace(_table(f"tasks:{slug(board.suite)}", caption, columns, lines), tagged=True)
+    return replace(Table.of(f"tasks:{slug(board.suite)}", caption, columns, lines, Entrant.entry), tagged=True)
 
 
 def task_table(ranking: Ranking, task: str) -> Table:
@@ -287,7 +297,7 @@ def task_table(ranking: Ranking, task: str) -> Table:
     entrants = [Entrant(ranking, name, board.measures(task, name)) for name in order(board, task)]
     heading = unit if sign(board.metric) > 0 else str
     held_out = [
-        Column(heading(title), partial(_figure, name, score_text), falling=True)
+        Column(heading(title), _figure(name, score_text), falling=True)
         for name, title in HELD_OUT.items()
         if any(finite(entrant[name]) for entrant in entrants)
     ]
@@ -297,30 +307,8 @@ def task_table(ranking: Ranking, task: str) -> Table:
         *held_out,
         *MEASURED,
     ]
-    return _table(f"task:{slug(board.suite)}:{slug(task)}", f"{task} on board {board.suite}", columns, entrants)
-
-
-def _table(id: str, caption: str, columns: Sequence[Column], entrants: Iterable[Entrant]) -> Table:
-    return Table(id, caption, columns, lines_of(columns, entrants))
-
-
-def lines_of(columns: Sequence[Column], entrants: Iterable[Entrant]) -> list[Line]:
-    """A line for each entry; in the columns with `best` the best ranked entry is marked."""
-    lines = []
-    for entrant in entrants:
-        cells, board = [column.cell(entrant) for column in columns], entrant.board
-        lines.append(Line(cells, entrant.name, board.method_of[entrant.name], board.status(entrant.name)))
-    ranked = [line.cells for line in lines if line.status == "ranked"]
-    for place, column in enumerate(columns):
-        if column.best:
-            _mark_best(ranked, place, max if column.falling else min)
-    return lines
-
-
-def _mark_best(lines: Sequence[list[Cell]], place: int, best: Callable[..., float]) -> None:
-    values = [round(float(cells[place].value or 0), DECIMALS) for cells in lines]
-    for cells, value in zip(lines, values, strict=True):
-        cells[place] = replace(cells[place], mark="best" if value == best(values) else "")
+    caption = f"{task} on board {board.suite}"
+    return Table.of(f"task:{slug(board.suite)}:{slug(task)}", caption, columns, entrants, Entrant.entry)
 
 
 def order(board: Board, task: str) -> list[str]:

@@ -5,20 +5,20 @@ Text from rows is data: nothing in it may act as markup.
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeGuard
 from urllib.parse import quote
 
+import pandas as pd
 from tabulate import tabulate
 
 from ..metrics import FALLING
+from .statistics import DECIMALS, Difference, Posterior
 
 ABSENT = "\N{EN DASH}"
 _MARKUP = re.compile(r"([\\`*_{}\[\]|~#!$])")
@@ -59,19 +59,18 @@ def slug(label: str) -> str:
 
 
 def markdown_table(rows: Sequence[Sequence[str]], headers: Sequence[str], align: str) -> str:
-    """A markdown table; `align` has one letter per column: l, r or c."""
-    names = {"l": "left", "r": "right", "c": "center"}
-    columns = [names[letter] for letter in align]
+    """A markdown table; `align` has one letter per column: l or r."""
+    columns = ["right" if letter == "r" else "left" for letter in align]
     return tabulate(rows, headers=list(headers), tablefmt="pipe", disable_numparse=True, colalign=columns)
 
 
-def finite(value: float | None) -> bool:
+def finite(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value)
 
 
 def number(value: float | None, digits: int = 2) -> str:
     """`value` with fixed `digits`, or a dash."""
-    return f"{value:.{digits}f}" if value is not None and math.isfinite(value) else ABSENT
+    return f"{value:.{digits}f}" if finite(value) else ABSENT
 
 
 def percent(value: float | None, digits: int = 2) -> str:
@@ -80,7 +79,7 @@ def percent(value: float | None, digits: int = 2) -> str:
 
 def score_text(value: float | None, digits: int = 2) -> str:
     """A score in percent; an error, which is stored as a negative number, in its unit."""
-    return number(-value, 3) if finite(value) and value < 0 else percent(value, digits)  # type: ignore[operator]
+    return number(-value, 3) if finite(value) and value < 0 else percent(value, digits)
 
 
 def unit(metric: str) -> str:
@@ -95,10 +94,15 @@ def gap_unit(metric: str) -> str:
 
 def points(value: float | None, digits: int = 1) -> str:
     """A difference of fractions in percentage points with its sign: '+1.2'; zero has no sign: '0.0'."""
-    if value is None or not math.isfinite(value):
+    if not finite(value):
         return ABSENT
     rounded = round(100 * value, digits)
     return f"{rounded:+.{digits}f}" if rounded else f"{0:.{digits}f}"
+
+
+def with_bounds(gap: Difference | Posterior) -> str:
+    """A difference in points with its 95% interval: '+1.8 (+1.2 to +2.4)'."""
+    return f"{points(gap.mean)} ({points(gap.low)} to {points(gap.high)})"
 
 
 def mean_std(mean: float, std: float, digits: int = 2) -> str:
@@ -110,13 +114,13 @@ def mean_std(mean: float, std: float, digits: int = 2) -> str:
 
 def data_size(count: float | None) -> str:
     """Bytes with an SI unit and two or three digits: 950 B, 1.2 kB, 34.0 MB, 120 MB."""
-    if count is None or not math.isfinite(count):
+    if not finite(count):
         return ABSENT
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(count) < 999.5 or unit == "GB":
-            return f"{count:.0f} {unit}" if unit == "B" or abs(count) >= 99.95 else f"{count:.1f} {unit}"
+    units = ["B", "kB", "MB", "GB"]
+    while abs(count) >= 999.5 and units[1:]:
         count /= 1000
-    raise AssertionError("unreachable")
+        del units[0]
+    return f"{count:.0f} {units[0]}" if units[0] == "B" or abs(count) >= 99.95 else f"{count:.1f} {units[0]}"
 
 
 def p_value(value: float) -> str:
@@ -170,9 +174,17 @@ class Cell:
         return (Span(self.text),) if isinstance(self.text, str) else self.text
 
 
+NOTHING = Cell(ABSENT, mark="absent")
+
+
 def number_cell(value: float, show: Callable[[float], str]) -> Cell:
     """A cell with a number, sorted by it; NaN is last."""
     return Cell(show(value), float(value) if finite(value) else None)
+
+
+def numbers_by_name(values: pd.Series, show: Callable[[float], str] = number) -> Callable[[Any], Cell]:
+    """The `cell` of a column whose subjects are names in the index of `values`; NaN for other names."""
+    return lambda name: number_cell(values.get(str(name), math.nan), show)
 
 
 @dataclass(frozen=True)
@@ -186,10 +198,9 @@ class Column:
 
     title: str
     cell: Callable[[Any], Cell]
-    kind: Literal["place", "method", "number", "word", "text"] = "number"
+    kind: Literal["method", "number", "word", "text"] = "number"
     falling: bool = False
     best: bool = False
-    centred: bool = False
     brief: str = ""
     note: str = ""
     link: str = ""
@@ -214,19 +225,34 @@ class Table:
     lines: list[Line]
     tagged: bool = False  # whether incomplete methods are marked
 
+    @classmethod
+    def of(
+        cls,
+        id: str,
+        caption: str,
+        columns: Sequence[Column],
+        subjects: Iterable[Any],
+        entry: Callable[[Any], tuple[str, str, str]] = lambda subject: ("", "", ""),
+    ) -> Table:
+        """Make one line per subject. entry: the name, method and status of a subject that is an entry.
+
+        In the columns with `best` the best ranked line is marked.
+        """
+        lines = [Line([column.cell(subject) for column in columns], *entry(subject)) for subject in subjects]
+        ranked = [line.cells for line in lines if line.status == "ranked"]
+        for place in [place for place, column in enumerate(columns) if column.best and ranked]:
+            values = [round(float(cells[place].value or 0), DECIMALS) for cells in ranked]
+            best = max(values) if columns[place].falling else min(values)
+            for cells, value in zip(ranked, values, strict=True):
+                cells[place] = replace(cells[place], mark="best" if value == best else "")
+        return cls(id, caption, columns, lines)
+
     @property
     def titles(self) -> list[str]:
         return [column.title for column in self.columns]
 
-    def only(self, titles: Sequence[str]) -> Table:
-        """The table with these columns, in this order."""
-        places = [self.titles.index(title) for title in titles]
-        lines = [replace(line, cells=[line.cells[place] for place in places]) for line in self.lines]
-        return replace(self, columns=[self.columns[place] for place in places], lines=lines)
-
 
 STYLES = {"": "{}", "strong": "**{}**", "em": "*{}*", "break": "{}<br>"}
-ALIGN = {"place": "r", "method": "l", "number": "r", "word": "l", "text": "l"}
 
 
 def to_markdown(table: Table) -> str:
@@ -238,7 +264,7 @@ def to_markdown(table: Table) -> str:
             if column.kind == "method" and line.status in ("reference", "over budget"):
                 spans[0] = Span(spans[0].text, "em")
         rows.append(["".join(map(_span_markdown, spans)) for spans in cells])
-    align = "".join("c" if column.centred else ALIGN[column.kind] for column in table.columns)
+    align = "".join("r" if column.kind == "number" else "l" for column in table.columns)
     return markdown_table(rows, [_heading(column) for column in table.columns], align)
 
 
@@ -251,38 +277,5 @@ def _span_markdown(span: Span) -> str:
 
 
 def _heading(column: Column) -> str:
-    text = column.brief or column.title
-    text = text if column.kind == "place" else literal(text)  # a single # is no markup
+    text = literal(column.brief or column.title)
     return (f"[{text}]({quote(column.link)})" if column.link else text) + (f", {column.note}" if column.note else "")
-
-
-def to_csv(table: Table) -> str:
-    """A table as CSV. A column whose text is more than a number becomes two: the number, and the text as shown."""
-    headers: list[str] = []
-    lines: list[list[str]] = [[] for _ in table.lines]
-    for place, column in enumerate(table.columns):
-        cells = [line.cells[place] for line in table.lines]
-        numbers = [isinstance(cell.value, int | float) for cell in cells]
-        if any(numbers):
-            headers.append(_title(column))
-            for line, cell, known in zip(lines, cells, numbers, strict=True):
-                line.append(f"{cell.value:.6g}" if known else "")
-        if not any(numbers) or not all(map(_is_number, cells)):
-            headers.append(f"{_title(column)}, as shown" if any(numbers) else _title(column))
-            for line, cell in zip(lines, cells, strict=True):
-                line.append(csv_text("".join(span.text for span in cell.spans)))
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([headers, *lines])
-    return text.getvalue()
-
-
-def _title(column: Column) -> str:
-    return csv_text(f"{column.title}, {column.note}" if column.note else column.title)
-
-
-def _is_number(cell: Cell) -> bool:
-    try:
-        float("".join(span.text for span in cell.spans) or "nan")
-    except ValueError:
-        return False
-    return True

@@ -37,9 +37,10 @@ from ..benchmark.engine import (
     add_task,
     affine,
     collate,
-    linear_map,
+    linear_maps,
     option,
     placed,
+    torch_source,
 )
 from ..datasets.federation import PARTS, Data, Measure, NodeData, Rows, RowsClient
 from ..datasets.splits import NONE, SPLITS, TEST, TRAIN, VAL, SplitSpec
@@ -214,9 +215,8 @@ class LinkModel(Backbone):
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
         params = self.encoder.init(generator, features, self.hidden)
         if self.decoder == "mlp":
-            source = torch.Generator().manual_seed(int(generator.integers(2**63)))
-            for name, shape in {"post": (self.hidden, self.hidden), "head": (self.hidden, classes)}.items():
-                params[f"{name}.weight"], params[f"{name}.bias"] = linear_map(*shape, source, self.linear_start)
+            maps = {"post": (self.hidden, self.hidden), "head": (self.hidden, classes)}
+            params |= linear_maps(maps, torch_source(generator), self.linear_start)
         return params
 
     def forward(self, params: Params, batch: LinkRows, streams: Streams | None = None) -> Forward:  # type: ignore[override]

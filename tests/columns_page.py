@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import types
-import typing
-
 from tabulate import tabulate
 
 from fglbench.benchmark.store.schema import COLUMNS, RULES, Row
@@ -24,6 +21,9 @@ SECTIONS = {  # the first column of each part of a line
 }
 
 
+SCHEMA = Row.model_json_schema()["properties"]
+
+
 def glossary() -> str:
     """The page docs/columns.md."""
     parts, title, sections = [HEAD.rstrip("\n")], "", dict[str, list[list[str]]]()
@@ -41,16 +41,11 @@ def glossary() -> str:
 def _kind(name: str) -> str:
     if RULES[name].json:
         return "JSON"
-    annotation = Row.model_fields[name].annotation
-    if typing.get_origin(annotation) is typing.Literal:
-        return ", ".join(map(str, typing.get_args(annotation)))
-    kinds = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
-    words = {str: "text", int: "whole number", float: "number", bool: "True or False", types.NoneType: ""}
-    return ", ".join(filter(None, (words[kind] for kind in map(_without_metadata, kinds))))
-
-
-def _without_metadata(annotation: typing.Any) -> typing.Any:
-    return typing.get_args(annotation)[0] if typing.get_origin(annotation) is typing.Annotated else annotation
+    schema = SCHEMA[name]
+    if "enum" in schema:
+        return ", ".join(map(str, schema["enum"]))
+    words = {"string": "text", "integer": "whole number", "number": "number", "boolean": "True or False"}
+    return ", ".join(words[kind["type"]] for kind in schema.get("anyOf", [schema]) if kind["type"] != "null")
 
 
 if __name__ == "__main__":

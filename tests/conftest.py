@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -92,6 +94,39 @@ def registries() -> Iterator[None]:
     for name in set(sys.modules) - modules:
         if name.startswith("fglbench_plugin_"):
             del sys.modules[name]
+
+
+def git(folder: Path, *words: str) -> str:
+    """Run git in a folder in someone's name; return its output."""
+    who = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "init.defaultBranch=main"]
+    done = subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command, given as a line or as words, in this process. It must end with the exit code `code`. Returns its
+    output; for the code 2, of a mistake, its error output."""
+    from fglbench.benchmark.cli import main
+
+    def run(command: str | list[str], code: int = 0) -> str:
+        capsys.readouterr()
+        ended = main(command.split() if isinstance(command, str) else command)
+        out, err = capsys.readouterr()
+        assert ended == code, out + err
+        return err if code == 2 else out
+
+    return run
+
+
+@pytest.fixture
+def json_of(cli: Callable[..., str]) -> Callable[..., Any]:
+    """Runs a command, as `cli` does, with --json. Returns the document."""
+
+    def run(command: str | list[str], code: int = 0) -> Any:
+        return json.loads(cli([*(command.split() if isinstance(command, str) else command), "--json"], code))
+
+    return run
 
 
 @pytest.fixture(scope="module")

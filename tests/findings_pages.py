@@ -11,43 +11,89 @@ from pathlib import Path
 import pandas as pd
 from scipy import stats
 
+from fglbench.benchmark.suites.catalogue import TASK, read_properties
 from fglbench.report.board import Board
+from fglbench.report.characteristics import LABELS as LABELS_PER_CLASS
 from fglbench.report.ranking import Ranking
-from fglbench.report.statistics import paired_difference
-from fglbench.report.text import ABSENT, points
+from fglbench.report.statistics import paired_difference, signed_rank_posterior
+from fglbench.report.text import ABSENT, points, with_bounds as effect
 
-from .statements import ROOT, correlation, effect, homophilous, same_graphs, span, squeezed
-
-PAGES = {page.name: page for page in sorted((ROOT / "docs" / "findings").glob("*.md"))}
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results"
+PAGES = {page.stem: page for page in sorted((ROOT / "docs" / "findings").glob("*.md"))}
 SETTINGS = {  # numbers of papers, tables, experiments and hyperparameters
-    "README.md": ("(95%)",),
-    "conditions.md": (
+    "README": ("(95%)",),
+    "conditions": (
         "The clip of 1 ", "3 seeds", "at most 100 rounds",
         "(none to 30%)",
     ),
-    "node-boards.md": ("at rate 0.1 it does", "`node-3`", "`node-3-random`"),
-    "graph-boards.md": ("(Dirichlet, alpha 1)", "3 seeds", "12 (MUTAG) to 137 (NCI1) test graphs per client"),
-    "natural.md": ("over 5 seeds", "95% t interval"),
-    "links.md": ("5 seeds", "at most 100 rounds", "diverges in round 2", "so round 1 is scored"),
-    "fgssl.md": (
+    "node-boards": ("at rate 0.1 it does", "`node-3`", "`node-3-random`"),
+    "graph-boards": ("(Dirichlet, alpha 1)", "3 seeds", "12 (MUTAG) to 137 (NCI1) test graphs per client"),
+    "natural": ("over 5 seeds", "95% t interval"),
+    "links": ("5 seeds", "at most 100 rounds", "diverges in round 2", "so round 1 is scored"),
+    "fgssl": (
         "(IJCAI 2023)", "width 128, 200 rounds of 4 SGD steps", "60/20/20 of each class", "(Algorithm 1)", "weight 3 ",
         "Cora with 5 clients (five)",
     ),
-    "fedgl.md": (
+    "fedgl": (
         "(2021)", "width 16, at most 300 rounds of 10 epochs", "beta = 1", "(0.1 in", "1 (paper)",
         "0.1, 0.25 and 1 in Table 2, 0.1 and 1 elsewhere", "Eq. 9", "Algorithm 1", "round 11", "beta = 0.5",
         "from 0.5 to 0.9", "Table 6 at 10%",
     ),
-    "fclg.md": ("(BigData 2024)", "50 rounds of 5 epochs", "| 50, 10 | 10:"),
-    "fedomd.md": (
+    "fclg": ("(BigData 2024)", "50 rounds of 5 epochs", "| 50, 10 | 10:"),
+    "fedomd": (
         "(ICPP-W 2024)", "in 3 to 9 Louvain clients", "in 20 and 50, 1% training nodes, at most 1000 rounds", "Eq. 11",
         "beta = 10)", "beta = 0.001", "at most 16 nodes", "after 100 of 1000 rounds",
     ),
-    "fedgkc.md": ("(2025)", "in 5, 10 and 20 clients"),
+    "fedgkc": ("(2025)", "in 5, 10 and 20 clients"),
 }  # fmt: skip
 SAME_SPLITS = ["cora", "citeseer", "acm", "wiki", "amazon-photo"]  # on both tuned boards
 ATTACKS = ["label flip", "sign flip", "gaussian", "small deviation"]
-LABELS = r"\bNCI1\b|\bTables? \d(?:(?:,| and| to| or) \d)*|\[(?:Table )?\d\]"
+LABELS = r"\b(?:NCI1|docs/\S+)\b|\bTables? \d(?:(?:,| and| to| or) \d)*|\[(?:Table )?\d\]"
+
+
+def squeezed(text: str) -> str:
+    return " ".join(text.split())
+
+
+def span(difference: object) -> str:
+    return f"({points(difference.low)} to {points(difference.high)})"
+
+
+def homophilous(boards: dict[str, Ranking]) -> list[str]:
+    """The datasets of the node board with an adjusted homophily above 0.1."""
+    known, board = read_properties(), boards["node"].board
+    rows = board.rows.drop_duplicates("dataset")
+    properties = {row["dataset"]: known[tuple(str(row[name]) for name in TASK)] for _, row in rows.iterrows()}
+    return [name for name, values in properties.items() if values["adjusted_homophily"] > 0.1]
+
+
+def correlation(boards: dict[str, Ranking], datasets: list[str]) -> str:
+    """Spearman's rho of FedAvg's gain in accuracy with labelled nodes per class and client, and its p."""
+    ranking = boards["node"]
+    scores = ranking.board.by_dataset.loc[datasets]
+    rho, p = stats.spearmanr(
+        ranking.characteristics.properties.loc[datasets, LABELS_PER_CLASS], scores["fedavg"] - scores["local"]
+    )
+    return f"{rho:+.2f} (p = {p:.2f})"
+
+
+def same_graphs(boards: dict[str, Ranking], method: str, tuned: bool):
+    """The method minus FedAvg on the nine graphs of the board at published defaults, in ten Louvain clients."""
+    defaults, node = boards["leaderboard"].board, boards["node"].board
+    if not tuned:
+        scores = defaults.by_dataset
+    else:
+        rows = node.rows.drop_duplicates("task_label").set_index("dataset")
+        rows = rows[(rows["partition"] == "louvain") & (rows["clients"] == 10)]
+        scores = node.scores.loc[rows.loc[list(defaults.by_dataset.index), "task_label"]]
+    return signed_rank_posterior(scores[method] - scores["fedavg"]), float(scores["fedavg"].mean())
+
+
+def verdicts(ranking: Ranking) -> dict[tuple[str, str], str]:
+    """(baseline, method) -> verdict."""
+    pairs = {(base, name): pair for base, of in ranking.inference.against.items() for name, pair in of.items()}
+    return {names: pair.verdict for names, pair in pairs.items()}
 
 
 def percent(value: float) -> str:
@@ -60,9 +106,8 @@ def line(title: str, values: list[float]) -> str:
 
 def stress(ranking: Ranking) -> list[str]:
     against, table = ranking.inference.against["fedavg"], ranking.robustness.table
-    verdicts = {name: difference.verdict for name, difference in against.items()}
-    assert "better" not in verdicts.values()
-    assert [name for name in verdicts if verdicts[name] == "worse"] == ["local", "fedproto"]
+    assert [name for name, pair in against.items() if pair.verdict == "worse"] == ["local", "fedproto"]
+    assert "better" not in [pair.verdict for pair in against.values()]
     assert list(table.index[:2]) == ["scaffold", "fedadam"] and table["label_noise loss"].idxmax() == "local"
     edges, labels = 100 * table["edge_noise loss"], 100 * table["label_noise loss"]
     gain = ranking.inference.against["local"]["fedavg"]
@@ -89,9 +134,8 @@ def conditions(boards: dict[str, Ranking]) -> list[str]:
     generated = homophily.loc[[name for name in homophily.index if name.startswith("csbm")]]
     assert len(generated) == 5
     real = homophily.idxmax(axis=1)
-    assert [real[name] for name in ("actor", "squirrel-filtered", "chameleon-filtered")] == [
-        "fedmlp", "fedmlp", "fedprox",
-    ]  # fmt: skip
+    highest = {"actor": "fedmlp", "squirrel-filtered": "fedmlp", "chameleon-filtered": "fedprox"}
+    assert real[list(highest)].to_dict() == highest
     few, many = (f"cora (louvain, {clients} clients)" for clients in (10, 100))
     return [
         *stress(boards["stress-3"]),
@@ -106,19 +150,15 @@ def hostile(boards: dict[str, Ranking]) -> list[str]:
     board = boards["robust"].board
     scores = board.scores.groupby(lambda task: task.split(" (")[1].rstrip(")")).mean()
     assert len(board.by_dataset) * len(scores) == len(board.scores)
-    rules = {
-        "own average": ABSENT,
-        **{rule: rule for rule in ("median", "trimmed-mean", "multi-krum", "norm-clip", "krum")},
-    }
-    names = [*(f"fedavg (aggregator={rule})" for rule in rules.values()), "local"]
+    rules = [ABSENT, "median", "trimmed-mean", "multi-krum", "norm-clip", "krum"]  # its own average first
+    names = [*(f"fedavg (aggregator={rule})" for rule in rules), "local"]
     shown = {"no attack": "plain", **{f"{name}, 30%": f"{name} 0.3" for name in ATTACKS}}
     mean, by_dataset = board.by_dataset.mean(), board.by_dataset
-    robust = [f"fedavg (aggregator={rule})" for rule in ("median", "trimmed-mean", "multi-krum", "norm-clip")]
-    average, norm_clip, krum = names[0], robust[3], names[-2]
+    average, *robust, krum, _ = names
+    norm_clip = robust[3]
     against = boards["robust"].inference.against["local"]
-    assert {name: against[name].verdict for name in names[:-1]} == dict.fromkeys(names[:-1], "worse") | {
-        norm_clip: "undecided"
-    }
+    assert [name for name in names[:-1] if against[name].verdict != "worse"] == [norm_clip]
+    assert against[norm_clip].verdict == "undecided"
     above_local = by_dataset[robust].sub(by_dataset["local"], axis=0) > 0
     assert above_local.all(axis=1).to_dict() == {"amazon-photo": False, "citeseer": True, "cora": False}
     assert not above_local.loc[["amazon-photo", "cora"]].any(axis=None)
@@ -143,10 +183,9 @@ def links(boards: dict[str, Ranking]) -> list[str]:
     titles = {"cora": "Cora", "citeseer": "CiteSeer", "acm": "ACM", "wiki": "Wiki", "amazon-photo": "Photo"}
     decoders = {"dot": "inner product", "mlp": "MLP"}
     scores = board.scores
-    assert (
-        board.by_dataset[board.ranked].mean().idxmax() == "ditto" and against["fedavg"]["ditto"].verdict == "equivalent"
-    )
-    assert not {"better"} & {pair.verdict for baseline in against.values() for pair in baseline.values()}
+    assert board.by_dataset[board.ranked].mean().idxmax() == "ditto"
+    assert against["fedavg"]["ditto"].verdict == "equivalent"
+    assert "better" not in verdicts(boards["links"]).values()
     gain = 100 * (scores["fedavg"] - scores["local"])
     by_dataset = {name: gain[[f"{name} ({decoder})" for decoder in decoders]].tolist() for name in titles}
     assert all(min(by_dataset[name]) > 0 for name in ("cora", "citeseer"))
@@ -177,22 +216,14 @@ def second_tuning(boards: dict[str, Ranking]) -> list[str]:
     methods, datasets = again.board.ranked, list(again.board.by_dataset.index)
     assert (len(methods), sorted(datasets)) == (8, ["amazon-photo", "citeseer", "cora"])
     first, second = (source.by_dataset.loc[datasets, methods] for source in (board, again.board))
-    changes = 100 * (second - first)
+    changes, sizes = 100 * (second - first), 100 * (second - first).abs()
     assert changes.mean().abs().max() < 0.6 and stats.kendalltau(first.mean(), second.mean())[0] > 0.8
     rows = board.rows[board.rows["dataset"].isin(datasets) & board.rows["method"].isin(methods)]
-    verdicts = [
-        {
-            (base, name): pair.verdict
-            for base, pairs in ranking.inference.against.items()
-            for name, pair in pairs.items()
-        }
-        for ranking in (Ranking(Board.build("node-3", rows)), again)
-    ]
-    assert verdicts[0] == verdicts[1] and again.inference.unit == "seed"
+    known = verdicts(again)
+    assert known == verdicts(Ranking(Board.build("node-3", rows))) and again.inference.unit == "seed"
     return [
-        f"changes by {changes.abs().stack().mean():.1f} points on average and {changes.abs().stack().max():.1f} at "
-        "most",
-        f"All {len(verdicts[0])} verdicts",
+        f"changes by {sizes.stack().mean():.1f} points on average and {sizes.stack().max():.1f} at most",
+        f"All {len(known)} verdicts",
     ]
 
 
@@ -229,7 +260,7 @@ def natural(ranking: Ranking) -> list[str]:
     tasks = board.rows.drop_duplicates("dataset").set_index("dataset")
     assert (tasks.loc["twitch", "clients"], tasks.loc["citation-sources", "clients"]) == (7, 3)
     assert board.metric == "ROC AUC" and board.datasets_of(board.metric) == ["twitch"]
-    assert not {"better"} & {pair.verdict for by in ranking.inference.against.values() for pair in by.values()}
+    assert "better" not in verdicts(ranking).values()
     seeds = {name: board.seeds_of(tasks.loc[name, "task_label"]) for name in titles}
     assert {len(scores) for scores in seeds.values()} == {5}
     return [
@@ -258,10 +289,8 @@ def graph_boards(boards: dict[str, Ranking]) -> list[str]:
         *(line(title, list(scores_of_name)) for title, scores_of_name in names.items()),
         f"on NCI1, and on DHFR by only {percent(above['dhfr'])} points",
         f"{percent(gains.iloc[0])} and {percent(gains.iloc[1])} points above FedAvg, still below local training",
-        ", ".join(
-            f"{title} {percent(single[name])}"
-            for title, name in {"FedAvg": "fedavg", "GCFL": "gcfl", "GCFL+": "gcfl+", "local training": "local"}.items()
-        ),
+        f"FedAvg {percent(single['fedavg'])}, GCFL {percent(single['gcfl'])}, GCFL+ {percent(single['gcfl+'])}, "
+        f"local training {percent(single['local'])}",
         f"by up to {percent(spread.loc['mutag'].max())} points between seeds on MUTAG",
     ]
 
@@ -276,9 +305,9 @@ def verified() -> list[str]:
 
 
 def phrases(boards: dict[str, Ranking]) -> dict[str, list[str]]:
-    result = {"conditions.md": [*conditions(boards), *hostile(boards)], "node-boards.md": node_boards(boards)}
-    return result | {"graph-boards.md": graph_boards(boards), "links.md": links(boards), "rows.md": verified(),
-                     "natural.md": natural(boards["natural"])}  # fmt: skip
+    result = {"conditions": [*conditions(boards), *hostile(boards)], "node-boards": node_boards(boards)}
+    return result | {"graph-boards": graph_boards(boards), "links": links(boards), "rows": verified(),
+                     "natural": natural(boards["natural"])}  # fmt: skip
 
 
 def prose(page: Path) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from .conftest import git
+
 FOLDER = Path(__file__).resolve().parents[1] / ".github" / "workflows"
 FILES = sorted(FOLDER.glob("*.y*ml"))
 
@@ -73,25 +75,21 @@ def test_pull_requests_run_the_tests_and_check_results() -> None:
 def pull_request(tmp_path: Path):
     """A repository with a base commit, and a function that runs the job's step on a change of it."""
 
-    def git(*words: str, folder: Path = tmp_path / "head") -> str:
-        identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
-        command = ["git", "-C", str(folder), *identity, *words]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-    (tmp_path / "head").mkdir()
-    git("init", "-q")
-    git("commit", "-q", "--allow-empty", "-m", "base")
-    base = git("rev-parse", "HEAD")
+    head = tmp_path / "head"
+    head.mkdir()
+    git(head, "init", "-q")
+    git(head, "commit", "-q", "--allow-empty", "-m", "base")
+    base = git(head, "rev-parse", "HEAD")
     steps = yaml.safe_load((FOLDER / "ci.yml").read_text())["jobs"]["results"]["steps"]
     (script,) = [step["run"] for step in steps if step.get("name", "").startswith("Rows come alone")]
 
     def exit_code(*paths: str) -> int:
         for path in paths:
-            target = tmp_path / "head" / path
+            target = head / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text("changed")
-        git("add", "-A")
-        git("commit", "-qm", "change")
+        git(head, "add", "-A")
+        git(head, "commit", "-qm", "change")
         environment = {**os.environ, "BASE": base}
         command = ["bash", "-e", "-c", script]
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True).returncode

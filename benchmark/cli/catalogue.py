@@ -12,40 +12,21 @@ import typer
 from ...registry import UserError, did_you_mean
 from .. import api
 from ..store import Store
-from .common import (
-    Json,
-    Plugins,
-    ReadResults,
-    Suites,
-    command,
-    complain,
-    completes,
-    found_folder,
-    names,
-    plain_console,
-    plain_table,
-    print_json,
-    why,
-)
+from ..suites.catalogue import KINDS as SINGULAR
+from . import common as given
+from .common import command, complain, names, plain_console, plain_table, print_json, why
 from .run import show_scores
 
 if TYPE_CHECKING:
     from ..known import Progress
 
-KINDS = ("methods", "datasets", "partitions", "splits", "backbones", "suites")
+KINDS = tuple(f"{kind}s" for kind in SINGULAR)
 Kind = Annotated[str | None, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=lambda: list(KINDS))]
-Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME",
-        help="a method (or dataset, partition, split, backbone, suite)",
-        autocompletion=completes("method", "dataset", "partition", "split", "backbone", "suite"),
-    ),
-]
+NAME = "a method (or dataset, partition, split, backbone, suite)"
 Entry = dict[str, Any]
 
 
-def list_(kind: Kind = None, plugin: Plugins = None, json: Json = False) -> None:
+def list_(kind: Kind = None, plugin: given.Plugins = None, json: given.Json = False) -> None:
     """List methods (by family), datasets, partitions, splits, backbones or suites."""
     if kind is None:
         raise UserError(f"say what to list, as in `fglbench list methods` (one of {', '.join(KINDS)})")
@@ -75,7 +56,9 @@ def _groups(entries: list[Entry], terminal: bool) -> Iterator[tuple[str, list[En
         yield f"\n{family}{meaning}" if family else "", kept
 
 
-def show(name: Name, plugin: Plugins = None, json: Json = False) -> None:
+def show(
+    name: Annotated[str, given.named(*SINGULAR, help=NAME)], plugin: given.Plugins = None, json: given.Json = False
+) -> None:
     """Show a method, dataset, partition, split, backbone or suite: source, facts, parameters with defaults."""
     entry = api.show(name)
     if json:
@@ -110,18 +93,27 @@ HEADINGS |= {"stale": "stale", "others": "others"}
 OWN = "own:"  # prefix of the names of users' datasets
 
 
-def status(suite: Suites = None, results: ReadResults = None, plugin: Plugins = None, json: Json = False) -> None:
+def status(
+    suite: given.Suites = None, results: given.ReadResults = None, plugin: given.Plugins = None,
+    json: given.Json = False,
+) -> None:  # fmt: skip
     """Show, for every suite, how many runs are done, failed, skipped (with the reasons), to do, or not converged.
 
     Without --suite: the suites that have rows, or all suites if there are no rows. Others: rows of methods, datasets or
     settings that the suite does not have.
     """
-    results = found_folder(results, (names(suite) or (None,))[0])
+    results = given.found_folder(results, (names(suite) or (None,))[0])
     if results.exists() and not results.is_dir():
         raise UserError(f"no results folder at {str(results)!r}: it is a file; give --results DIR")
     suites = api.overview(results, names(suite))
     if json:
-        print_json([{"suite": progress.suite, **progress.counts(), **_reasons(progress)} for progress in suites])
+        keys = ("method", "dataset", "seed", "status", "error")
+        print_json([
+            {"suite": progress.suite, **progress.counts(),
+             "reasons": [{key: getattr(row, key) for key in keys} for row in progress.bad()],
+             "rising": dict(progress.rising())}
+            for progress in suites
+        ])  # fmt: skip
         return
     table = plain_table("suite", *HEADINGS.values(), numeric=True)
     for progress in suites:
@@ -134,12 +126,6 @@ def status(suite: Suites = None, results: ReadResults = None, plugin: Plugins = 
     own_data = {row.key: row.suite for progress in suites for row in progress.others if row.dataset.startswith(OWN)}
     whole = (row for name in dict.fromkeys(own_data.values()) for row in Store(results).rows(name, latest_only=True))
     show_scores(row for row in whole if row.key in own_data)
-
-
-def _reasons(progress: Progress) -> dict[str, Any]:
-    keys = ("method", "dataset", "seed", "status", "error")
-    bad = [{key: getattr(row, key) for key in keys} for row in progress.bad()]
-    return {"reasons": bad, "rising": dict(progress.rising())}
 
 
 def _remarks(suites: list[Progress], results: Path, empty: int) -> list[str]:

@@ -20,6 +20,7 @@ from ..store.row_file import WRITTEN, reading
 from ..suites.request import check_settings
 
 if TYPE_CHECKING:
+    from ..runner.job import Options
     from ..store.schema import Row, Standing
 
 Completion = Callable[[str], list[tuple[str, str]]]
@@ -61,6 +62,15 @@ def apart(plugins: Names) -> tuple[str, ...]:
     return use(plugins)
 
 
+def options(device: str, backend: str = "processes", **how: Any) -> Options:
+    """How to run (fields of `Options`), with the device of this machine that `device` means. UserError if there is
+    none."""
+    from ..runner.job import Options
+    from ..runner.system import resolved
+
+    return Options(device=resolved(device, backend), backend=backend, **how)
+
+
 def own_dataset(folder: str | None, settings: Iterable[str] = (), **wanted: Iterable[str]) -> str | None:
     """The name of the dataset of `--data`, or None; errors in its files are printed. It may take long: call it last.
 
@@ -87,22 +97,23 @@ def found_folder(folder: Path | None, suite: str | None = None) -> Path:
     return reading(suite) if folder is None else _expanded(folder)
 
 
-def _naming(kind: str, *flags: str, metavar: str = "NAME[,NAME]", help: str) -> Any:
+def naming(kind: str, *flags: str, metavar: str | None = "NAME[,NAME]", help: str) -> Any:
+    """An option that takes names of a kind, and completes them."""
     return typer.Option(*flags, metavar=metavar, help=help, autocompletion=completes(kind))
 
 
-Methods = Annotated[
-    Names,
-    _naming("method", "-m", "--method", metavar="METHOD[,METHOD]", help="only these, or others in the same suite"),
-]
-Datasets = Annotated[
-    Names,
-    _naming("dataset", "-d", "--dataset", metavar="DATASET[,...]", help="only these, or others in the same suite"),
-]
-Partitions = Annotated[Names, _naming("partition", "-p", "--partition", help="only these partitions")]
-Backbones = Annotated[Names, _naming("backbone", "-b", "--backbone", help="only these; a+b: both, mixed over clients")]
-Suites = Annotated[Names, _naming("suite", "-s", "--suite", metavar="SUITE[,...]", help="only these suites")]
-Splits = Annotated[Names, _naming("split", "--split", help="only these splits")]
+def named(*kinds: str, metavar: str = "NAME", help: str | None = None) -> Any:
+    """An argument that takes names of these kinds, and completes them."""
+    return typer.Argument(metavar=metavar, help=help, autocompletion=completes(*kinds))
+
+
+OTHERS = "only these, or others in the same suite"
+Methods = Annotated[Names, naming("method", "-m", "--method", metavar="METHOD[,METHOD]", help=OTHERS)]
+Datasets = Annotated[Names, naming("dataset", "-d", "--dataset", metavar="DATASET[,...]", help=OTHERS)]
+Partitions = Annotated[Names, naming("partition", "-p", "--partition", help="only these partitions")]
+Backbones = Annotated[Names, naming("backbone", "-b", "--backbone", help="only these; a+b: both, mixed over clients")]
+Suites = Annotated[Names, naming("suite", "-s", "--suite", metavar="SUITE[,...]", help="only these suites")]
+Splits = Annotated[Names, naming("split", "--split", help="only these splits")]
 Clients = Annotated[Names, typer.Option("-k", "--clients", metavar="N[,N]", help="only these numbers of clients")]
 Seeds = Annotated[str | None, typer.Option("--seeds", metavar="N", help="a count (3), a list (0,4) or a range (3-5)")]
 Jobs = Annotated[

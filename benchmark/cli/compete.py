@@ -56,8 +56,7 @@ def compete(
     for a pull request, as by `fglbench submit`, into RESULTS/METHOD-submission.
     """
     from ..compete import QUICK, standing
-    from ..runner.job import Options, Store
-    from ..runner.system import resolved
+    from ..store import Store
     from ..submission.submit import metadata, read_fields
     from ..suites.select import CUSTOM
     from ..tune.session import Tuner, Wanted, studies
@@ -65,7 +64,8 @@ def compete(
 
     name, plugin = _method_of(file, method)
     results = results or Path("runs") / f"compete-{safe_name(name)}"
-    options = Options(jobs, threads, timeout, memory_limit, "", (plugin,), device=resolved(device, "processes"))
+    options = given.options(device, jobs=jobs, threads=threads, timeout=timeout, memory_limit=memory_limit,
+                            plugins=(plugin,))  # fmt: skip
     datasets = given.names(dataset) or (
         QUICK if quick else tuple(dict.fromkeys(task.dataset for task in published_tasks(BOARD)))
     )
@@ -115,9 +115,7 @@ def _rows(by_dataset: Mapping[str, list[Study]], scored: list[Cell], tuner: Tune
             tuner.run(group, complain, lambda: Display(plain_console(), "val"))
         cells = at_settings(scored, read_tuned(tuner.out))
         job = Job([(suite, cell) for cell in cells], Store(tuner.results), tuner.options)
-        plan = job.plan()
-        job.run(job.load(plan, complain), Display(plain_console()))
-    return job.rows(plan)
+        return job.carry_out(complain, Display(plain_console()))
 
 
 def _packed(store: Store, about: Metadata, settings: Path) -> dict[str, Any]:

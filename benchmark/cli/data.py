@@ -9,19 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .common import (
-    Json,
-    Parameters,
-    Plugins,
-    Results,
-    Suites,
-    complain,
-    completes,
-    names,
-    plain_console,
-    plain_table,
-    print_json,
-)
+from . import common as given
+from .common import Json, Parameters, Plugins, complain, names, plain_console, plain_table, print_json
 
 if TYPE_CHECKING:
     from ...datasets import DatasetSpec, Description
@@ -39,7 +28,7 @@ DEFAULT = ["node", "leaderboard", "overlap"]
 
 
 def describe(
-    suite: Suites = None,
+    suite: given.Suites = None,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="write all properties there")] = None,
     json: Json = False,
 ) -> None:
@@ -124,9 +113,7 @@ def list_datasets(plugin: Plugins = None, json: Json = False) -> None:
 
 @app.command()
 def fetch(
-    names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help="datasets, or all", autocompletion=completes("dataset"))
-    ],
+    names: Annotated[list[str], given.named("dataset", metavar="NAME...", help="datasets, or all")],
     json: Json = False,
 ) -> None:
     """Get datasets into the cache and check them."""
@@ -159,7 +146,7 @@ def fetch(
 
 @app.command()
 def info(
-    name: Annotated[str, typer.Argument(metavar="NAME", autocompletion=completes("dataset"))],
+    name: Annotated[str, given.named("dataset")],
     set_: Parameters = None,
     plugin: Plugins = None,
     json: Json = False,
@@ -189,9 +176,9 @@ def info(
 
 @app.command()
 def partition(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="a dataset", autocompletion=completes("dataset"))],
+    name: Annotated[str, given.named("dataset", help="a dataset")],
     partition: Annotated[
-        str, typer.Option("--partition", metavar="NAME", help="the partition", autocompletion=completes("partition"))
+        str, given.naming("partition", "--partition", metavar="NAME", help="the partition")
     ] = "louvain",
     clients: Annotated[int, typer.Option("--clients", "-k", metavar="K", help="number of clients")] = 10,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="seed of the run, as in `fglbench run`")] = 0,
@@ -247,7 +234,7 @@ def _print(description: Description) -> None:
 
 
 @app.command()
-def register(results: Results = Path("results"), json: Json = False) -> None:
+def register(results: given.Results = Path("results"), json: Json = False) -> None:
     """Register the clients of new rows of a results folder. Registered clients never change."""
     from ...registry import UserError
     from ..store import Store

@@ -8,6 +8,7 @@ import platform
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -21,7 +22,6 @@ from . import common as given
 from .common import Json, Results, announce, answer, plain_console, plain_table, print_json
 
 if TYPE_CHECKING:
-    from ...datasets import DatasetSpec
     from ..profile.speed import Line
 
 GIB = 2**30
@@ -40,7 +40,7 @@ def doctor(results: Results = Path("results"), json: Json = False) -> int:
     if not problem:
         facts |= dict(_device())
     facts |= dict(_folders(results))
-    sources = {} if problem else dict(_sources())
+    sources = {} if problem else _sources()
     if json:
         print_json({"facts": facts, "sources": sources, "sound": not problem})
         return int(bool(problem))
@@ -114,29 +114,23 @@ def _folder(path: Path, setting: str) -> str:
     return f"{path} ({setting}{state}{access}; {free:.1f} GiB free)"
 
 
-def _sources() -> Iterator[tuple[str, str]]:
-    """(dataset, first source that may have it)."""
+def _sources() -> dict[str, str]:
+    """Dataset -> first source that may have it. Folders are searched; the package index and upstream are not
+    contacted."""
     from ...datasets import DATASETS
-
-    for name in DATASETS.names():
-        yield name, _source(DATASETS.cls(name))
-
-
-def _source(cls: type[DatasetSpec]) -> str:
-    """The first source of a dataset. Folders are searched; the package index and upstream are not contacted."""
     from ...datasets.sources import Mirror, Unavailable, cache_file
 
-    if cache_file(cls.name).is_file():
-        return "cache"
-    for route in cls.routes:
-        if not isinstance(route, Mirror):
-            return route.kind
-        try:
-            route.fetch(Path())
-        except Unavailable:
-            continue
-        return route.kind
-    return "nowhere" if cls.routes else "generator"
+    sources = dict[str, str]()
+    for name in DATASETS.names():
+        routes = DATASETS.cls(name).routes
+        sources[name] = "cache" if cache_file(name).is_file() else "nowhere" if routes else "generator"
+        for route in routes if sources[name] == "nowhere" else ():
+            with suppress(Unavailable):
+                if isinstance(route, Mirror):
+                    route.fetch(Path())
+                sources[name] = route.kind
+                break
+    return sources
 
 
 T = TypeVar("T")
@@ -239,14 +233,11 @@ def _race(
     chosen = f" -m {','.join(methods)}" * bool(methods)
     command = f"fglbench profile --peer {name}=PATH{chosen} --rounds {rounds} --epochs {epochs} --threads {threads}"
     about = {"threads": threads, "epochs": epochs, "rounds": rounds, "row": IN_A_ROW, "peer": packages}
-    about |= {"title": PEERS[name], "commit": _commit(checkout), "machine": _machine(), "when": now()[:10]}
+    commit = git_output("rev-parse", "--short", "HEAD", folder=checkout)
+    about |= {"title": PEERS[name], "commit": commit.decode().strip() if commit else "no commit"}
+    about |= {"machine": _machine(), "when": now()[:10]}
     said |= {"command": command, **about, "tables": {"Rounds": lines}}
     return RACE.format(command=command, **about) + _table("Rounds", "", lines, "")
-
-
-def _commit(checkout: Path) -> str:
-    commit = git_output("rev-parse", "--short", "HEAD", folder=checkout)
-    return commit.decode().strip() if commit else "no commit"
 
 
 def _machine(device: str = "cpu") -> str:

@@ -13,7 +13,8 @@ import typer
 
 from ...files import write_atomically
 from ...registry import UserError
-from .common import Json, Parameters, PluginNames, answer, completes, print_json
+from ..suites.catalogue import CLASSES
+from .common import Json, Parameters, PluginNames, answer, named, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,24 +117,14 @@ def _started(kind: str, name: str, into: Path, what: str, option: str, json: boo
 
 
 WIDTH = 35  # characters of the name of a check
-Real = Annotated[
-    bool | None,
-    typer.Option(help="also check on a real dataset; fetch it if needed  [default: if it is in the cache]"),
-]
-
-Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME",
-        help="a method (or dataset, partition, split, backbone)",
-        autocompletion=completes("method", "dataset", "partition", "split", "backbone"),
-    ),
-]
+REAL_DATA = "also check on a real dataset; fetch it if needed  [default: if it is in the cache]"
 
 
 def check(
-    name: Name, set_: Parameters = None, plugin: PluginNames = None, real: Real = None, json: Json = False
-) -> int:
+    name: Annotated[str, named(*CLASSES, help="a method (or dataset, partition, split, backbone)")],
+    set_: Parameters = None, plugin: PluginNames = None,
+    real: Annotated[bool | None, typer.Option(help=REAL_DATA)] = None, json: Json = False,
+) -> int:  # fmt: skip
     """Run the contract on a method, dataset, partition, split or backbone: in the tree, in a --plugin, or installed.
 
     One line per check: ok, failed with the problem, or skipped with the reason. Exit code 1 if a check fails. Code

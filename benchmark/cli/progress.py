@@ -47,7 +47,9 @@ class Display(Observer):
         self.progress.update(self.bar, now=str(item.cell))
 
     def round(self, item: Item, number: int, figures: dict[str, Any]) -> None:
-        self._advance(item, number, now=f"{item.cell}{_shown(figures.get(self.figure))}")
+        value = figures.get(self.figure)
+        shown = f" {value:.3f}" if isinstance(value, float) and value == value else ""
+        self._advance(item, number, now=f"{item.cell}{shown}")
 
     def finished(self, item: Item, row: Row, *, elsewhere: bool) -> None:
         self.count[row.status] += 1
@@ -65,7 +67,3 @@ class Display(Observer):
     def _description(self) -> str:
         bad = sum(count for status, count in self.count.items() if status not in ("ok", "skipped"))
         return f"{sum(self.count.values())}/{self.cells} runs" + (f", {bad} failed" if bad else "")
-
-
-def _shown(value: Any) -> str:
-    return f" {value:.3f}" if isinstance(value, float) and value == value else ""

@@ -11,7 +11,7 @@ from ...registry import UserError
 from ..store.judged import Verdicts
 from ..store.row_file import LOCKS, LOGS, SHIPPED, WRITTEN
 from . import common as given
-from .common import Json, ReadResults, Results, Suites, answer, completes, found_folder, names, print_json, records
+from .common import Json, ReadResults, Results, Suites, answer, found_folder, names, print_json, records
 from .run import show_ranking
 
 if TYPE_CHECKING:
@@ -126,18 +126,9 @@ def _site(results: Path, readme: Path | None, figures: bool, site: Path) -> dict
 
 
 def compare(
-    first: Annotated[
-        str,
-        typer.Argument(
-            help="a method as the leaderboard names it", metavar="METHOD", autocompletion=completes("method")
-        ),
-    ],
-    second: Annotated[
-        str, typer.Argument(help="the method to compare with", metavar="METHOD", autocompletion=completes("method"))
-    ],
-    suite: Annotated[
-        str | None, typer.Option("-s", "--suite", help="only this board", autocompletion=completes("suite"))
-    ] = None,
+    first: Annotated[str, given.named("method", metavar="METHOD", help="a method as the leaderboard names it")],
+    second: Annotated[str, given.named("method", metavar="METHOD", help="the method to compare with")],
+    suite: Annotated[str | None, given.naming("suite", "-s", "--suite", metavar=None, help="only this board")] = None,
     results: ReadResults = None,
     json: Json = False,
 ) -> None:

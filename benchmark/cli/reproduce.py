@@ -15,7 +15,7 @@ import typer
 
 from ...registry import UserError, did_you_mean
 from . import common as given
-from .common import Names, announce, answer, complain, completes, names, plain_console, plain_table, print_json
+from .common import Names, announce, answer, complain, names, plain_console, plain_table, print_json
 from .run import carry_out
 
 if TYPE_CHECKING:
@@ -23,34 +23,23 @@ if TYPE_CHECKING:
     from ..submission.verify import Comparison
     from ..suites.cell import Cell
 
-TableName = Annotated[
-    str | None,
-    typer.Argument(
-        help="a table's name, as fgssl-table1; without it all are listed, with --dry-run what each still costs",
-        autocompletion=completes("table"),
-    ),
-]
-ReadingNames = Annotated[
-    Names, typer.Option("--reading", metavar="NAMES", help="only the runs of these readings of the paper")
-]
+TABLE = "a table's name, as fgssl-table1; without it all are listed, with --dry-run what each still costs"
 
 
 def reproduce(
-    table: TableName = None,
+    table: Annotated[str | None, given.named("table", metavar="TABLE", help=TABLE)] = None,
     only: Annotated[
         Names, typer.Option("--only", metavar="NAMES", help="these datasets and methods (our or the paper's names)")
     ] = None,
-    reading: ReadingNames = None,
-    clients: given.Clients = None,
-    split: given.Splits = None,
-    seeds: given.Seeds = None,
+    reading: Annotated[
+        Names, typer.Option("--reading", metavar="NAMES", help="only the runs of these readings of the paper")
+    ] = None,
+    clients: given.Clients = None, split: given.Splits = None, seeds: given.Seeds = None,
     jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
     memory_limit: given.Memory = None, device: given.Device = "cpu",
     backend: given.Backends = "processes", address: given.Address = None,
-    rerun: given.Rerun = None,
-    dry_run: given.DryRun = False, yes: given.Yes = False,
-    results: given.Results = Path("runs"),
-    submitter: given.Submitter = "",
+    rerun: given.Rerun = None, dry_run: given.DryRun = False, yes: given.Yes = False,
+    results: given.Results = Path("runs"), submitter: given.Submitter = "",
     json: Annotated[bool, typer.Option("--json", help="the tables, or with --dry-run the plan, as JSON")] = False,
 ) -> int:  # fmt: skip
     """Run a results table of one of the papers, with its protocol. `fglbench report` compares the values.
@@ -61,16 +50,15 @@ def reproduce(
         _tell_costs(results, given.parse_seeds(seeds)) if dry_run else _list_tables(json)
         return 0
     announce()
-    from ..runner.job import Job, Options, Request, Store
-    from ..runner.system import resolved
+    from ..runner.job import Job, Request, Store
 
     wanted = _narrowed(table, given.names(only))
     request = Request(
         suites=(table,), datasets=wanted["dataset"], methods=wanted["method"],
         clients=given.client_numbers(clients), splits=given.names(split), seeds=given.parse_seeds(seeds),
     )  # fmt: skip
-    where = backend, address, resolved(device, backend)
-    options = Options(jobs, threads, timeout, memory_limit, submitter, (), False, *where)
+    options = given.options(device, backend, address=address, jobs=jobs, threads=threads, timeout=timeout,
+                            memory_limit=memory_limit, submitter=submitter)  # fmt: skip
     job = Job(_read(request, table, given.names(reading)), Store(results), options, given.names(rerun))
     if not job.rerun:
         _reuse(job, table, dry_run, json)
@@ -152,7 +140,7 @@ def _narrowed(table: str, only: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 def _words(table: str) -> dict[str, set[tuple[str, str]]]:
     """Word for a dataset or method (the paper's, and ours) -> set of (axis, our name)."""
-    from ...report.papers import printed, tables
+    from ...report.papers import tables
     from ..suites.suite import load_suite
 
     axes = ("dataset", "method")
@@ -160,7 +148,7 @@ def _words(table: str) -> dict[str, set[tuple[str, str]]]:
     ours = {(axis, entry.name) for block in blocks for axis in axes for entry in getattr(block, f"{axis}s")}
     words = defaultdict[str, set[tuple[str, str]]](set)
     paper, spec = tables()[table]
-    for part in (part for figure in paper.rows(spec, printed()) for part in paper.components(spec, figure)):
+    for part in (part for figure in paper.figures(spec) for part in paper.components(spec, figure)):
         for axis in axes:
             name = paper.where(spec, part).get(axis)
             if isinstance(name, str) and (axis, name) in ours:
@@ -182,15 +170,6 @@ def _reuse(job: Job, table: str, dry_run: bool, json: bool) -> None:
     plain_console(stderr=json).print(f"{len(reusable)} {what} from {sources}")
 
 
-Record = Annotated[
-    Path | None, typer.Option("--record", metavar="DIR", help="maintainers: write the verdicts to DIR/verified.csv")
-]
-OfMethods = Annotated[
-    Names, typer.Option("-m", "--method", help="only rows of these methods", autocompletion=completes("method"))
-]
-OnDatasets = Annotated[
-    Names, typer.Option("-d", "--dataset", help="only rows on these datasets", autocompletion=completes("dataset"))
-]
 EQUAL = 1e-6  # rounding of float32 in a mean over clients
 
 
@@ -198,10 +177,18 @@ def verify(
     path: given.ResultsOrSubmission,
     sample: Annotated[int, typer.Option("--sample", min=1, metavar="N", help="experiments, with all seeds")] = 3,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="seed of the random sample [any]")] = None,
-    method: OfMethods = None, suite: given.Suites = None, dataset: OnDatasets = None,
+    method: Annotated[
+        Names, given.naming("method", "-m", "--method", metavar=None, help="only rows of these methods")
+    ] = None,
+    suite: given.Suites = None,
+    dataset: Annotated[
+        Names, given.naming("dataset", "-d", "--dataset", metavar=None, help="only rows on these datasets")
+    ] = None,
     jobs: given.Jobs = None, timeout: given.Timeout = 3600, device: given.Device = "cpu",
     backend: given.Backends = "processes", address: given.Address = None,
-    record: Record = None,
+    record: Annotated[
+        Path | None, typer.Option("--record", metavar="DIR", help="maintainers: write the verdicts to DIR/verified.csv")
+    ] = None,
     by: Annotated[str, typer.Option("--by", envvar="FGLBENCH_SUBMITTER", help="your name, for --record")] = "",
     contract: Annotated[bool, typer.Option("--contract/--no-contract", help="check the methods as well")] = True,
     json_: given.Json = False, plugin: given.PluginNames = None,
@@ -211,14 +198,11 @@ def verify(
     All seeds of a sampled run are run. A score may be higher than ours by 2.5 times the standard deviation over our
     seeds, at least 0.01 and at most 0.05. The methods must also pass `fglbench check`.
     """
-    from ..runner.job import Options, Store
-    from ..runner.system import resolved
-    from ..store import provenance, verified
+    from ..store import Store, provenance, verified
     from ..submission import verify as again
     from .progress import Display
 
-    how = Options(jobs=jobs, timeout=timeout, backend=backend, address=address)
-    options = replace(how, device=resolved(device, backend))
+    options = given.options(device, backend, address=address, jobs=jobs, timeout=timeout)
     if record is not None:
         again.may_record(record, by, provenance.git_state()[1])
     only = {"method": names(method), "suite": names(suite), "dataset": names(dataset)}

@@ -6,7 +6,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +16,7 @@ from rich.table import Table
 
 from ...registry import UserError, did_you_mean
 from . import common as given
-from .common import Names, answer, command, complain, completes, plain_console, plain_table, print_json, why
+from .common import Names, answer, command, complain, plain_console, plain_table, print_json, why
 
 if TYPE_CHECKING:
     from ...report.board import Board
@@ -31,17 +30,12 @@ STATES = {"todo": "to run", "done": "done", "skipped": "skipped", "failed": "fai
 
 def run(
     suite: Annotated[
-        Names,
-        typer.Option("-s", "--suite", help="a suite by name, or a YAML file", autocompletion=completes("suite")),
+        Names, given.naming("suite", "-s", "--suite", metavar=None, help="a suite by name, or a YAML file")
     ] = None,
     all_suites: Annotated[bool, typer.Option("--all", help="every leaderboard suite")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="the suite `quick`: about a minute")] = False,
-    method: given.Methods = None,
-    dataset: given.Datasets = None,
-    partition: given.Partitions = None,
-    clients: given.Clients = None,
-    split: given.Splits = None,
-    backbone: given.Backbones = None,
+    method: given.Methods = None, dataset: given.Datasets = None, partition: given.Partitions = None,
+    clients: given.Clients = None, split: given.Splits = None, backbone: given.Backbones = None,
     seeds: given.Seeds = None,
     data: given.Data = None, metric: given.Metric = None, tuned: given.TunedFile = None, set_: given.Settings = None,
     jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
@@ -62,8 +56,7 @@ def run(
     numbers, plugins = (given.client_numbers(clients), given.parse_seeds(seeds)), given.apart(plugin)
     wanted = {"method": methods, "dataset": given.names(dataset), "partition": partitions, "split": splits}
     data = given.own_dataset(data, set_ or (), **wanted, backbone=backbones)
-    from ..runner.job import Job, Options, Request, Store
-    from ..runner.system import resolved
+    from ..runner.job import Job, Request, Store
 
     settings = tuple(set_ or ())
     if metric is not None:
@@ -75,12 +68,14 @@ def run(
         partitions=partitions, clients=numbers[0], splits=splits, backbones=backbones, seeds=numbers[1],
         settings=settings, own_dataset=data, tuned=tuned,
     )  # fmt: skip
-    how = jobs, threads, timeout, memory_limit, submitter, plugins, embeddings, backend, address
     if save_models:
         from ..runner.best_round import check_safetensors
 
         check_safetensors()
-    options = Options(*how, resolved(device, backend), models=save_models)
+    options = given.options(
+        device, backend, address=address, jobs=jobs, threads=threads, timeout=timeout, memory_limit=memory_limit,
+        submitter=submitter, plugins=plugins, embeddings=embeddings, models=save_models,
+    )  # fmt: skip
     return carry_out(Job(request, Store(results), options, given.names(rerun), missing_rows), dry_run, json, yes)
 
 
@@ -99,9 +94,7 @@ def carry_out(job: Job, dry_run: bool, json: bool = False, yes: bool = False) ->
     """
     if json and not dry_run:
         raise UserError("--json prints a plan: give --dry-run as well (the rows of a run are CSV files already)")
-    from ..runner.backend import check_options
-
-    check_options(job.options)
+    job.options.check()
     console = plain_console()
     if dry_run and not json:
         if (known := job.outlook()) is not None:
@@ -202,8 +195,7 @@ def adopt(
     the end the reported scores are shown beside ours.
     """
     from ...methods import METHODS
-    from ..runner.job import Costs, Job, Options, Request, Store, told
-    from ..runner.system import resolved
+    from ..runner.job import Costs, Job, Request, Store, told
     from ..store.folder import submission_stores
     from ..store.row_file import submission_folder
     from ..submission.listing import SETTINGS
@@ -223,8 +215,8 @@ def adopt(
                 f"{settings} has tuned settings: put them into {load_suite(suite).tuned_file}, and name the method in "
                 f"the file of suite {suite!r} as {{name: {name}, params: tuned}}"
             )
-    how = Options(jobs, threads, timeout, memory_limit, submitter, backend=backend, address=address)
-    options = replace(how, device=resolved(device, backend))
+    options = given.options(device, backend, address=address, jobs=jobs, threads=threads, timeout=timeout,
+                            memory_limit=memory_limit, submitter=submitter)  # fmt: skip
     job = Job(Request(suites=suites, methods=(name,)), Store(results), options, given.names(rerun))
     todo, console = job.plan().todo, plain_console()
     with answer(json) as said:
@@ -278,13 +270,17 @@ def show_scores(rows: Iterable[Row]) -> None:
         Board.build(suite, frame(row for row in scored if row.suite == suite))
         for suite in dict.fromkeys(row.suite for row in scored)
     ]
-    tables = [table for board in boards for table in _tables(board)]
+    _print([table for board in boards for table in _tables(board)])
+
+
+def _print(tables: list[Table]) -> list[Table]:
+    """Print the first tables. Returns them."""
     console = plain_console()
     for table in tables[:SHOWN]:
-        console.print()
-        console.print(table)
+        console.print("", table)
     if len(tables) > SHOWN:
         console.print(f"\n{len(tables) - SHOWN} more tasks: see the report")
+    return tables[:SHOWN]
 
 
 def show_ranking(ranking: Ranking) -> list[Table]:
@@ -299,13 +295,9 @@ def show_ranking(ranking: Ranking) -> list[Table]:
     from ...report.text import data_size, gap_unit, score_text, unit
 
     board = ranking.board
-    console, scores = plain_console(), board.by_dataset.loc[board.datasets_of(board.metric)]
+    scores = board.by_dataset.loc[board.datasets_of(board.metric)]
     if len(scores) < 2 or len(scores.columns) < 2:
-        shown = list(_tables(board))[:SHOWN]
-        for table in shown:
-            console.print()
-            console.print(table)
-        return shown
+        return _print(list(_tables(board)))
     means, places = scores.mean(), ranks(scores).mean()
     traffic = board.grid("traffic").median()
     base = next((str(name) for name in scores if board.method_of[str(name)] == BASELINE), None)
@@ -321,9 +313,7 @@ def show_ranking(ranking: Ranking) -> list[Table]:
         elif base is not None:
             cells.append(str(difference_cell(against.get(name)).text))
         table.add_row(str(name), *cells, data_size(float(traffic[name])))
-    console.print()
-    console.print(table)
-    return [table]
+    return _print([table])
 
 
 def _tables(board: Board) -> Iterator[Table]:

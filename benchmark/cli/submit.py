@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,39 +10,32 @@ import typer
 
 from ..submission.listing import METADATA, Verdict
 from . import common as given
-from .common import Json, Plugins, ReadResults, Suites, answer, completes, found_folder, names, print_json
+from .common import answer, found_folder, names, print_json
 
 if TYPE_CHECKING:
     from ..store import Store
     from ..submission.submit import Metadata
-    from ..submission.validate import Validation
 
 Text = str | None
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="folder of the submission [METHOD-submission]")]
-Packed = Annotated[
-    str, typer.Argument(metavar="METHOD", help="the method whose rows are packed", autocompletion=completes("method"))
-]
 Meta = Annotated[
     Path | None, typer.Option("--meta", metavar="FILE", help="a YAML or JSON file with the metadata below")
 ]
 
 
 def submit(
-    name: Packed,
-    out: Out = None,
-    suite: Suites = None,
-    results: ReadResults = None,
-    meta: Meta = None,
-    tuned: given.TunedFile = None,
+    name: Annotated[str, given.named("method", metavar="METHOD", help="the method whose rows are packed")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="folder of the submission [METHOD-submission]")
+    ] = None,
+    suite: given.Suites = None, results: given.ReadResults = None, meta: Meta = None, tuned: given.TunedFile = None,
     paper: Annotated[Text, typer.Option(metavar="TEXT", help="citation or address; 'unpublished' if none")] = None,
     code: Annotated[Text, typer.Option(metavar="TEXT", help="address of the code that made the rows")] = None,
     licence: Annotated[Text, typer.Option(metavar="TEXT", help="licence of the code: MIT, Apache-2.0, ...")] = None,
     hardware: Annotated[Text, typer.Option(metavar="TEXT", help="processor, cores, memory")] = None,
     contact: Annotated[Text, typer.Option(metavar="TEXT", help="e-mail, address or @name")] = None,
     notes: Annotated[Text, typer.Option(metavar="TEXT", help="other remarks")] = None,
-    json: Json = False,
-    plugin: Plugins = None,
-) -> None:
+    json: given.Json = False, plugin: given.Plugins = None,
+) -> None:  # fmt: skip
     """Pack the rows of a method with curves, environments and metadata. An invalid submission is not written.
 
     Paper, code, licence, hardware and contact are required, as options or in the file. An option replaces the file's
@@ -77,39 +69,35 @@ def packed(store: Store, about: Metadata, out: Path, suites: tuple[str, ...], tu
     with suppress(typer.Exit), pack.placed(out) as folder:
         pack.write(store, rows, about, folder, settings)
         base = default_base()
-        validation = validate(folder, str(out), base, submission=True)
-        tell(validation.summary, base)
-        if not validation.ok:
+        verdict = validate(folder, str(out), base, submission=True)
+        tell(verdict, base)
+        if not verdict.ok:
             raise typer.Exit(1)
-    typer.echo(f"wrote {out}; next: fglbench validate {out}" if validation.ok else "nothing was written")
-    return as_data(validation.summary)
+    typer.echo(f"wrote {out}; next: fglbench validate {out}" if verdict.ok else "nothing was written")
+    return verdict.as_data()
 
 
 SHOWN = 200  # lines of problems
-
-Base = Annotated[
-    str | None,
-    typer.Option("--base", metavar="REF_OR_DIR", help="a commit or folder whose rows must all be in PATH unchanged"),
-]
-
-
-Maintainer = Annotated[bool, typer.Option("--maintainer", help="as a maintainer: allow new rows that are ranked")]
+BASE = "a commit or folder whose rows must all be in PATH unchanged"
 
 
 def validate(
     path: given.ResultsOrSubmission,
-    base: Base = None,
-    maintainer: Maintainer = False,
+    base: Annotated[str | None, typer.Option("--base", metavar="REF_OR_DIR", help=BASE)] = None,
+    maintainer: Annotated[
+        bool, typer.Option("--maintainer", help="as a maintainer: allow new rows that are ranked")
+    ] = False,
     into: Annotated[
         Path | None, typer.Option("--into", metavar="DIR", help="add a valid submission to this results folder")
     ] = None,
-    json: Json = False,
+    json: given.Json = False,
 ) -> int:
     """Check results or a submission. Print one line per problem: file:line, problem, fix. Exit code 1 if there is one.
 
     Nothing under PATH is imported or run. Warnings do not make it invalid.
     """
     from ...registry import UserError
+    from ..submission.summary import verdicts
 
     if not path.is_dir():
         raise UserError(f"no folder at {str(path)!r}; give a results folder or a submission")
@@ -117,45 +105,21 @@ def validate(
         base = base or default_base(into)  # the results to which it is added
     elif into is not None:
         raise UserError(f"--into takes in submissions; {str(path)!r} is a results folder without submission.yaml")
-    verdicts: list[Verdict] = []
-    validations: list[Validation] = []
-    for verdict in _summaries(path, base, maintainer, validations):
-        verdicts.append(verdict)
+    checked = list[Verdict]()
+    for verdict in verdicts(path, str(path).rstrip("/"), base, maintainer=maintainer):
+        checked.append(verdict)
         if not json:
             tell(verdict, base)
     if json:
-        print_json([as_data(verdict) for verdict in verdicts])
-    if not all(verdict.ok for verdict in verdicts):
+        print_json([verdict.as_data() for verdict in checked])
+    if not all(verdict.ok for verdict in checked):
         return 1
     if into is not None:
         from ..submission import submit
 
-        place, added = submit.take_in(validations[0].folder, validations[0].lines, into)
+        place, added = submit.take_in(checked[0].folder, checked[0].lines, into)
         typer.echo(f"{place}: {added} self-reported rows added; next: fglbench report --results {into}", err=json)
     return 0
-
-
-def _summaries(path: Path, base: str | None, maintainer: bool, validations: list[Validation]) -> Iterator[Verdict]:
-    """Check all folders of a path. validations: gets the details for a submission, or with a base."""
-    name = str(path).rstrip("/")
-    if base is None and not (path / METADATA).is_file():
-        from ..submission.summary import summaries
-
-        yield from summaries(path, name)
-        return
-    from ..submission.validate import validate_all
-
-    for each in validate_all(path, name, base, maintainer=maintainer):
-        validations.append(each)
-        yield each.summary
-
-
-def as_data(verdict: Verdict) -> dict[str, Any]:
-    """A validation as JSON data."""
-    return {
-        "folder": verdict.name, "valid": verdict.ok, "rows": verdict.rows, "new": verdict.new.total(),
-        "errors": list(map(str, verdict.findings.errors)), "warnings": list(map(str, verdict.findings.warnings)),
-    }  # fmt: skip
 
 
 def default_base(into: Path | None = None) -> str | None:
@@ -174,11 +138,12 @@ def tell(checked: Verdict, base: str | None) -> None:
         typer.echo(plain(finding, 1000))
     if len(findings) > SHOWN:
         typer.echo(f"... and {len(findings) - SHOWN} more")
-    kind = "submission" if checked.submission else "results folder"
+    submission = checked.folder.submission
+    kind = "submission" if submission else "results folder"
     against = "" if base is None else f" against {base}"
-    new = f", {checked.new.total()} new" if against and not checked.submission else ""
+    new = f", {checked.new.total()} new" if against and not submission else ""
     where = ", ".join(f"{plain(suite)} {number}" for suite, number in sorted(checked.new.items()))
     where = f" ({where})" if where else ""
     verdict = "valid" if checked.ok else "NOT valid: " + count(len(errors), "problem")
     warned = f", {count(len(warnings), 'warning')}" if warnings else ""
-    typer.echo(f"{checked.name}: {kind}{against}: {count(checked.rows, 'row')}{new}{where}: {verdict}{warned}")
+    typer.echo(f"{checked.folder.name}: {kind}{against}: {count(checked.rows, 'row')}{new}{where}: {verdict}{warned}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sized
 from contextlib import closing
+from dataclasses import asdict
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -15,21 +16,16 @@ import typer
 from ...registry import UserError
 from ..store.row_file import SHIPPED, WRITTEN
 from . import common as given
-from .common import answer, complain, completes, plain_console, plain_table, print_json
+from .common import answer, complain, plain_console, plain_table, print_json
 
 if TYPE_CHECKING:
     from ..tune.session import Study, Tuner, Wanted
 
-Tuned = Annotated[
-    str,
-    typer.Option(
-        "-s", "--suite", metavar="SUITE", help="a suite by name, or a YAML file", autocompletion=completes("suite")
-    ),
-]
-
 
 def tune(
-    suite: Tuned = "",
+    suite: Annotated[
+        str, given.naming("suite", "-s", "--suite", metavar="SUITE", help="a suite by name, or a YAML file")
+    ] = "",
     method: given.Methods = None, dataset: given.Datasets = None,
     trials: Annotated[
         int | None, typer.Option("--trials", min=1, help="settings per method and dataset [8, or 16 for large spaces]")
@@ -59,8 +55,6 @@ def tune(
     the file that `params: tuned` of the suite reads. Exit code 1 if a method has no setting at the end.
     """
     from ...datasets.own_data import metric_setting
-    from ..runner.job import Options
-    from ..runner.system import resolved
     from ..suites.suite import load_suite
 
     if find_spec("optuna") is None:
@@ -76,10 +70,14 @@ def tune(
     results = results or Path(SHIPPED if data is None else WRITTEN)
     place = out or (load_suite(suite).tuned_file if data is None else own_settings(results, data, metric))
     if report:
+        from ..tune.account import write
+
         with answer(json) as said:
-            return _report(results, suite, place, said)
-    where = backend, address, resolved(device, backend)
-    options = Options(jobs, threads, timeout, memory_limit, submitter, plugins, False, *where)
+            said["page"] = write(results, suite, place)
+            typer.echo(f"wrote {said['page']}")
+        return 0
+    options = given.options(device, backend, address=address, jobs=jobs, threads=threads, timeout=timeout,
+                            memory_limit=memory_limit, submitter=submitter, plugins=plugins)  # fmt: skip
     settings = (*(set_ or ()), *metric_setting(metric, data))
     wanted = Wanted(suite, given.names(method), given.names(dataset), trials, numbers, rounds, data, settings)
     with answer(json) as said:
@@ -88,13 +86,12 @@ def tune(
 
 def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool, said: dict[str, Any]) -> int:
     """Plan and tune. said: gets the studies, or what they chose. Returns the exit code."""
-    from ..runner.backend import check_options
     from ..runner.supervisor import open_backend
     from ..runner.system import as_interrupts
     from ..suites.tuned import check_writable
     from ..tune.session import studies
 
-    check_options(tuner.options)
+    tuner.options.check()
     by_dataset = studies(wanted)
     planned = [study for group in by_dataset.values() for study in group]
     said["studies"] = _tell_cost(planned)
@@ -120,14 +117,6 @@ def _next(wanted: Wanted, tuner: Tuner) -> str:
     )
     where = [shlex.quote(str(path)) for path in (folder_of(wanted.own_dataset), tuner.out, tuner.results)]
     return f"fglbench run --data {where[0]}{metric} --tuned {where[1]} --results {where[2]}"
-
-
-def _report(results: Path, suite: str, settings: Path, said: dict[str, Any]) -> int:
-    from ..tune.account import write
-
-    said["page"] = write(results, suite, settings)
-    typer.echo(f"wrote {said['page']}")
-    return 0
 
 
 def _tuned(tuner: Tuner, group: list[Study]) -> list[dict[str, Any]]:
@@ -224,8 +213,7 @@ def recommend(
     from ..recommend.answer import answer_lines, as_data, results_of, table_lines
     from ..recommend.evidence import evidence_for, facts_of
     from ..recommend.session import Asked, carry_out, plan_of, seconds_of
-    from ..runner.job import Options
-    from ..runner.system import as_interrupts, resolved
+    from ..runner.system import as_interrupts
     from .progress import Display
 
     if data is None:
@@ -235,8 +223,8 @@ def recommend(
     assert data is not None
     say = (lambda line: typer.echo(line, err=True)) if json else typer.echo
     metric, results = metric or "accuracy", results or Path(FOLDER.format(data.partition(":")[2]))
-    options = Options(jobs, threads, seconds, memory_limit, plugins=plugins,
-                      device=resolved(device, "processes"))  # fmt: skip
+    options = given.options(device, jobs=jobs, threads=threads, timeout=seconds, memory_limit=memory_limit,
+                            plugins=plugins)  # fmt: skip
     first = Asked(data, metric, seconds, METHODS, results, options, *cut, seeds)
     facts = facts_of(next(iter(first.cells().values())))
     evidence = evidence_for(facts.properties, metric)
@@ -262,7 +250,7 @@ def recommend(
     paragraphs = [page[0], "", *(f"    {line}" if line else "" for line in page[2:])]  # the table as on the terminal
     (results / "RECOMMENDATION.md").write_text("\n".join(paragraphs) + "\n", encoding="utf-8")
     if json:
-        print_json({"properties": facts.properties, "plan": plan.as_data(), **as_data(by_method, facts.sites)})
+        print_json({"properties": facts.properties, "plan": asdict(plan), **as_data(by_method, facts.sites)})
         return
     for line in ["", *table, "", *answer, "", f"written to {results / 'RECOMMENDATION.md'}; tables and figures: "
                  f"fglbench report --results {results}"]:  # fmt: skip

@@ -125,9 +125,6 @@ def _scored(federation: Federation) -> int:
     return len(held) * max(1, min(held))
 
 
-__all__ = ["CHECKS", "ON_REAL", "ContractError", "Inapplicable", "check", "results", "results_on_real"]
-
-
 def repeats_itself(method: Method) -> None:
     """The same seed gives bitwise identical numbers, another seed gives other numbers."""
     for trial in fitting(method):

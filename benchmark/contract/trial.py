@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ...datasets import DATASETS, PARTITIONS, SPLITS, build_federation
+from ...datasets import DATASETS, PARTITIONS, SPLITS, PartitionSpec, SplitSpec, build_federation
 from ...datasets.federation import Federation, GraphClient, GraphSetData, NodeClient, NodeData, RowsClient
 from ...datasets.sources import obtain
 from ..engine import BACKBONES, Backbone, TrainConfig
@@ -55,37 +55,46 @@ def trials() -> tuple[Trial, ...]:
     )
 
 
+def _blocks(nodes: int, *, sparse: bool = False) -> NodeData:
+    """An easy stochastic block model."""
+    params = {"nodes": nodes, "classes": 3, "features": 20, "signal": 2, "homophily": 0.9}
+    data = DATASETS.build("csbm", params).load()
+    assert isinstance(data, NodeData)
+    return replace(data, feat=torch.relu(data.feat).to_sparse_csr()) if sparse else data
+
+
+def _uneven() -> PartitionSpec:
+    """Clients of different sizes and class shares."""
+    return PARTITIONS.build("label-dirichlet", {"alpha": 2, "minimum": 15})
+
+
+def _ratio(train: float, val: float, test: float) -> SplitSpec:
+    return SPLITS.build("ratio", {"train": train, "val": val, "test": test})
+
+
 @cache
 def node_federation() -> Federation:
-    """An easy stochastic block model in four clients of different sizes and class shares, dense features."""
-    data = DATASETS.build("csbm", {"nodes": 180, "classes": 3, "features": 20, "signal": 2, "homophily": 0.9}).load()
-    split = SPLITS.build("ratio", {"train": 0.3, "val": 0.3, "test": 0.4})
-    return build_federation(data, PARTITIONS.build("label-dirichlet", {"alpha": 2, "minimum": 15}), split, 4, 2)
+    """A stochastic block model in four clients of different sizes and class shares, dense features."""
+    return build_federation(_blocks(180), _uneven(), _ratio(0.3, 0.3, 0.4), 4, 2)
 
 
 @cache
 def link_federation() -> Federation:
     """Link prediction in a stochastic block model, three clients of different sizes, sparse features."""
-    data = DATASETS.build("csbm", {"nodes": 120, "classes": 3, "features": 20, "signal": 2, "homophily": 0.9}).load()
-    assert isinstance(data, NodeData)
-    sparse = replace(data, feat=torch.relu(data.feat).to_sparse_csr())
-    partition = PARTITIONS.build("label-dirichlet", {"alpha": 2, "minimum": 15})
-    return build_federation(sparse, partition, SPLITS.build("links"), 3, 2)
+    return build_federation(_blocks(120, sparse=True), _uneven(), SPLITS.build("links"), 3, 2)
 
 
 @cache
 def node_numbers() -> Federation:
     """Node regression in the same model, three clients; a linear function of one feature, a tenth is unknown."""
-    data = DATASETS.build("csbm", {"nodes": 120, "classes": 3, "features": 20, "signal": 2, "homophily": 0.9}).load()
-    assert isinstance(data, NodeData)
+    data = _blocks(120)
     target = 3 * data.feat[:, :1] - 2
     target[::10] = torch.nan
     numbers = replace(
         data, label=-target.isnan().all(1).long(), num_classes=1, target=target, goal="node-regression",
         scored_by="rmse",
     )  # fmt: skip
-    split = SPLITS.build("ratio", {"train": 0.3, "val": 0.3, "test": 0.4})
-    return build_federation(numbers, PARTITIONS.build("uniform"), split, 3, 2)
+    return build_federation(numbers, PARTITIONS.build("uniform"), _ratio(0.3, 0.3, 0.4), 3, 2)
 
 
 @cache
@@ -97,18 +106,15 @@ def graph_numbers() -> Federation:
         data, label=torch.zeros(90, dtype=torch.long), num_classes=1, target=target, goal="graph-regression",
         scored_by="mae",
     )  # fmt: skip
-    split = SPLITS.build("ratio", {"train": 0.4, "val": 0.2, "test": 0.4})
-    return build_federation(numbers, PARTITIONS.build("uniform"), split, 3, 0)
+    return build_federation(numbers, PARTITIONS.build("uniform"), _ratio(0.4, 0.2, 0.4), 3, 0)
 
 
 @cache
 def overlapping_federation() -> Federation:
     """Three clients that share nodes of a stochastic block model, sparse features."""
-    data = DATASETS.build("csbm", {"nodes": 120, "classes": 3, "features": 20, "signal": 2, "homophily": 0.9}).load()
-    assert isinstance(data, NodeData)
-    sparse = replace(data, feat=torch.relu(data.feat).to_sparse_csr())
+    partition = PARTITIONS.build("random-overlap", {"proportions": (0.3, 0.5, 0.6)})
     split = SPLITS.build("per-class", {"k": 8, "val": 36, "test": 48})
-    return build_federation(sparse, PARTITIONS.build("random-overlap", {"proportions": (0.3, 0.5, 0.6)}), split, 3, 0)
+    return build_federation(_blocks(120, sparse=True), partition, split, 3, 0)
 
 
 @cache
@@ -123,9 +129,7 @@ def graph_federation() -> Federation:
 @cache
 def labelled_graphs() -> Federation:
     """Classification of rings and binary trees, four clients of different sizes and class shares."""
-    split = SPLITS.build("ratio", {"train": 0.5, "val": 0.2, "test": 0.3})
-    partition = PARTITIONS.build("label-dirichlet", {"alpha": 2, "minimum": 15})
-    return build_federation(rings_and_trees(140), partition, split, 4, 3)
+    return build_federation(rings_and_trees(140), _uneven(), _ratio(0.5, 0.2, 0.3), 4, 3)
 
 
 @cache
@@ -139,8 +143,7 @@ def domains_federation() -> Federation:
         if domain == 1:
             graph.ndata["feat"][:, 4:] = 0
     data = replace(data, label=label, num_classes=3, owner=owner, spaces=((6, 2), (4, 3), (6, 2)))
-    split = SPLITS.build("ratio", {"train": 0.4, "val": 0.2, "test": 0.4})
-    return build_federation(data, PARTITIONS.build("own"), split, 3, 0)
+    return build_federation(data, PARTITIONS.build("own"), _ratio(0.4, 0.2, 0.4), 3, 0)
 
 
 def rings_and_trees(count: int) -> GraphSetData:
@@ -227,58 +230,41 @@ def swapped(federation: Federation) -> Federation:
 
 
 def drawn(federation: Federation) -> Federation:
-    """The federation with all hidden labels drawn at random, anew at each call."""
-    whole, rng = federation.whole, np.random.default_rng()
-    if _in_rows(federation):
-        return _with_rows(federation, lambda label: torch.from_numpy(rng.integers(0, 2, len(label))))
-    if whole.target is None:
-        label = torch.from_numpy(rng.integers(0, federation.num_classes, len(whole.label)))
-    else:  # 1 or -1
-        label = torch.from_numpy(rng.choice(np.array([-1, 1], np.float32), whole.target.shape))
-    return _with_labels(federation, torch.where(_known(federation, label), whole.truth, label))
+    """The federation with all hidden labels drawn at random, anew at each call; numbers are 1 or -1."""
+    rng = np.random.default_rng()
+
+    def random(label: torch.Tensor) -> torch.Tensor:
+        if label.is_floating_point():
+            return torch.from_numpy(rng.choice(np.array([-1, 1], np.float32), label.shape))
+        return torch.from_numpy(rng.integers(0, federation.num_classes, len(label)))
+
+    return _with_hidden(federation, random)
 
 
 def relabelled(federation: Federation) -> Federation:
-    """The federation with other hidden labels: at each client those of all nodes but its training nodes, and those of
-    all graphs that are clustered."""
-    if _in_rows(federation):
-        return _with_rows(federation, lambda label: 1 - label)
-    truth = federation.whole.truth
-    shifted = truth + 1 if truth.is_floating_point() else (truth + 1) % federation.num_classes
-    return _with_labels(federation, torch.where(_known(federation, shifted), truth, shifted), shifted)
+    """The federation with other hidden labels."""
+    classes = federation.num_classes
+    return _with_hidden(federation, lambda label: label + 1 if label.is_floating_point() else (label + 1) % classes)
 
 
-def _known(federation: Federation, label: torch.Tensor) -> torch.Tensor:
-    """Bool (N, 1, ...), with as many axes as `label`: whether a client may know the label."""
-    known = federation.masks.get("train", torch.zeros(len(label), dtype=torch.bool)).bool()
-    return known.view(-1, *[1] * (label.dim() - 1))
-
-
-def _in_rows(federation: Federation) -> list[RowsClient]:
-    return [client for client in federation.clients if isinstance(client, RowsClient)]
-
-
-def _with_rows(federation: Federation, changed: Callable[[torch.Tensor], torch.Tensor]) -> Federation:
-    """The federation with changed labels of all rows but training rows."""
-    rows = _in_rows(federation)
-    others = [replace(part, label=torch.where(part.masks["train"], part.label, changed(part.label))) for part in rows]
-    return replace(federation, clients=others)
-
-
-def _with_labels(federation: Federation, label: torch.Tensor, others: torch.Tensor | None = None) -> Federation:
-    """The federation with these labels or targets. others: for nodes that are not training nodes of their client; None:
-    `label`."""
-    whole = federation.whole
-    changed = replace(whole, label=label) if whole.target is None else replace(whole, target=label)
-    out = replace(federation, whole=changed)
-    if isinstance(federation.whole, GraphSetData):
-        sets = [replace(c, label=label[c.global_id]) for c in federation.clients if isinstance(c, GraphClient)]
-        return replace(out, clients=sets)
-    for k, client in enumerate(federation.clients):
-        assert isinstance(client, NodeClient)
+def _with_hidden(federation: Federation, changed: Callable[[torch.Tensor], torch.Tensor]) -> Federation:
+    """The federation with changed hidden labels or targets: at each client those of all nodes (graphs, rows) but its
+    training nodes, and those of all graphs that are clustered."""
+    clients: list[Any] = list(federation.clients)
+    if isinstance(clients[0], RowsClient):
+        labels = [torch.where(each.masks["train"], each.label, changed(each.label)) for each in clients]
+        return replace(federation, clients=[replace(each, label=y) for each, y in zip(clients, labels, strict=True)])
+    whole, truth = federation.whole, federation.whole.truth
+    hidden, by_row = changed(truth), (-1, *[1] * (truth.dim() - 1))
+    known = federation.masks.get("train", torch.zeros(len(truth), dtype=torch.bool)).bool()
+    label = torch.where(known.view(by_row), truth, hidden)
+    changed_whole = replace(whole, label=label) if whole.target is None else replace(whole, target=label)
+    out = replace(federation, whole=changed_whole)
+    if isinstance(whole, GraphSetData):
+        return replace(out, clients=[replace(each, label=label[each.global_id]) for each in clients])
+    for k, client in enumerate(clients):
         ids, train = client.graph.ndata["global_id"], client.graph.ndata["train_mask"].bool()
-        train = train.view(-1, *[1] * (label.dim() - 1))
-        out = with_client(out, k, label=torch.where(train, label[ids], (label if others is None else others)[ids]))
+        out = with_client(out, k, label=torch.where(train.view(by_row), truth[ids], hidden[ids]))
     return out
 
 

@@ -7,7 +7,7 @@ Authors of methods and tasks import all they need from here.
   `average`, `Arrangement`, `Facts`, `Skip`
 - clients: `ClientBatch`, `GraphClientBatch`, `Network`, `Batch`, `GraphBatch`, `Features`, `TrainConfig`
 - messages: `Tree`, `Download`, `Each`, `transform`, `in_parts`, `Parts`; models: `Params`, `Tensors`, `Forward`
-- architectures: `BACKBONES`, `Backbone`, those of the benchmark, `affine`, `glorot`, `linear_map`,
+- architectures: `BACKBONES`, `Backbone`, those of the benchmark, `affine`, `glorot`, `linear_map`, `linear_maps`,
   `Encoder` (sets of graphs); `GraphModel` and `GraphRows` (graph classification); clusters: `k_means`
 - arithmetic per client: `segment_*`, `dropout`, `owners`, `SparseMatrix`, `to_torch_csr`, `take_rows`
 - arithmetic per edge, under DGL's names: `active_kernels()`
@@ -15,7 +15,8 @@ Authors of methods and tasks import all they need from here.
 - tasks: `Task`, `add_task`; `Evaluator`, `Scored`, `Models`, `Target`, `MEASURES`, `LabelledRows`,
   `SampledClientBatch`; of graphs: `LabelledClientBatch`, `GraphEvaluator`, `graph_models`
 - parameters of a method: `option`; errors of the user: `UserError`; data: `Federation`, `NodeClient`, `Goal`
-- draws: `Streams`, `stream`, `rate`; other graphs: `collate`, `whole_client`, `union_client`; timing: `section`
+- draws: `Streams`, `stream`, `torch_source`, `rate`; other graphs: `collate`, `whole_client`, `union_client`;
+  timing: `section`
 
 Runs are in train.py, which methods and tasks do not need.
 """
@@ -38,6 +39,7 @@ from .backbones import (
     affine,
     glorot,
     linear_map,
+    linear_maps,
 )
 from .batch import Batch, LabelledRows, as_graph, collate
 from .client_batch import STATISTICS, ClientBatch, Skip, is_statistic
@@ -54,7 +56,7 @@ from .method import METHODS, Arrangement, Common, Method, Phase, Server, Step, a
 from .module_backbone import GraphConvolution, ModuleBackbone
 from .optim import Tensors
 from .payload import Download, Each, Leaf, Tree, transform
-from .rng import Streams, rate, stream
+from .rng import Streams, rate, stream, torch_source
 from .sampled_batch import SampledClientBatch
 from .segment_ops import (
     SparseMatrix,
@@ -81,7 +83,9 @@ __all__ = [
     "SampledClientBatch", "Scored", "Server", "Skip", "SparseMatrix", "Step", "Streams", "Target", "Task", "Tensors",
     "TorchMethod", "TrainConfig", "Tree", "UserError", "active_kernels", "add_task", "affine", "as_graph", "average",
     "collate", "dropout", "encoder_of", "glorot", "graph_models", "in_parts", "is_statistic", "k_means", "linear_map",
+    "linear_maps",
     "neighbours", "normalised", "on_host", "option", "owners", "placed", "rate", "section", "segment_add",
-    "segment_dot", "segment_product", "segment_sum", "stream", "take_rows", "to_scipy_csr", "to_torch_csr", "transform",
+    "segment_dot", "segment_product", "segment_sum", "stream", "take_rows", "to_scipy_csr", "to_torch_csr",
+    "torch_source", "transform",
     "union_client", "whole_client",
 ]  # fmt: skip

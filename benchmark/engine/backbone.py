@@ -3,7 +3,7 @@ of a client batch: one stack of parameters per architecture."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, TypeVar
@@ -16,7 +16,7 @@ from .batch import Batch, LabelledRows, in_parts
 from .device import on_host, placed
 from .features import Features
 from .payload import ABSENT, Own, detached, walk
-from .rng import Streams, stream
+from .rng import Streams, stream, torch_source
 from .segment_ops import dropout, segment_add, segment_affine, segment_product
 
 Params = dict[str, torch.Tensor]
@@ -100,7 +100,7 @@ class Backbone(Spec):
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
         """New parameters of one client, without a client axis. Layers have Glorot-uniform weights and zero biases
         unless `init_layer` is overridden."""
-        source = torch.Generator().manual_seed(int(generator.integers(2**63)))
+        source = torch_source(generator)
         params: Params = {}
         widths = self.widths(features, classes)
         for i, (n_in, n_out) in enumerate(widths):
@@ -175,6 +175,14 @@ def linear_map(n_in: int, n_out: int, source: torch.Generator, start: str) -> tu
     bound = n_in**-0.5
     weight = torch.empty(n_in, n_out).uniform_(-bound, bound, generator=source)
     return weight, torch.empty(n_out).uniform_(-bound, bound, generator=source)
+
+
+def linear_maps(shapes: Mapping[str, tuple[int, int]], source: torch.Generator, start: str) -> Params:
+    """Weights and biases of linear maps, "NAME.weight" and "NAME.bias", drawn in this order. shapes: (in, out)."""
+    params: Params = {}
+    for name, shape in shapes.items():
+        params[f"{name}.weight"], params[f"{name}.bias"] = linear_map(*shape, source, start)
+    return params
 
 
 def product(h: torch.Tensor | Features, weight: torch.Tensor, batch: LabelledRows) -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import model_validator
 
 from ...registry import option
-from .backbone import BACKBONES, Backbone, Forward, Params, affine, glorot, linear_map, product
+from .backbone import BACKBONES, Backbone, Forward, Params, affine, glorot, linear_map, linear_maps, product
 from .batch import Batch
 from .device import section
 from .features import Features
@@ -20,7 +20,7 @@ from .segment_ops import dropout, is_shared, propagate, segment_add, segment_dot
 
 __all__ = [
     "BACKBONES", "GAT", "GCN", "GIN", "GINE", "MLP", "SGC", "Backbone", "Forward", "GraphSAGE", "OrthoGCN", "Params",
-    "affine", "glorot", "linear_map",
+    "affine", "glorot", "linear_map", "linear_maps",
 ]  # fmt: skip
 
 

@@ -240,7 +240,9 @@ class ClientBatch:
         self, loss: Loss, trained: Params, optimiser: StackedOptimiser, adjust: Adjust | None, done: list[int]
     ) -> torch.Tensor:
         """One epoch of `fit`; returns its last losses (K,). done: positions of clients that draw but do not train."""
-        losses, kept = torch.zeros(len(self)), _statistics(trained, done)
+        losses = torch.zeros(len(self))
+        statistics = [name for name in trained if done and is_statistic(name)]  # which a forward pass changes
+        kept = {name: trained[name][done].detach().clone() for name in statistics}
         for active in self.steps():
             with section("objective"):
                 losses = loss(self)
@@ -250,7 +252,9 @@ class ClientBatch:
             if active is None or active:
                 grads = _gradients(losses, trained)
                 optimiser.step(trained, adjust(self, grads) if adjust else grads, active)
-        _restore(trained, done, kept)
+        with torch.no_grad():
+            for name, value in kept.items():
+                trained[name][done] = value
         return losses
 
     def _done(self, epoch: int, count: int) -> list[int]:
@@ -287,17 +291,6 @@ def _gradients(losses: torch.Tensor, params: Params) -> Tensors:
     """The gradients of the sum of the losses, for the parameters that it depends on."""
     gradients = torch.autograd.grad(losses.sum(), list(params.values()), allow_unused=True)
     return {name: grad for name, grad in zip(params, gradients, strict=True) if grad is not None}
-
-
-def _statistics(params: Params, done: list[int]) -> Tensors:
-    """Copies of the running statistics of some clients, which a forward pass changes."""
-    return {name: value[done].detach().clone() for name, value in params.items() if done and is_statistic(name)}
-
-
-@torch.no_grad()
-def _restore(params: Params, done: list[int], values: Tensors) -> None:
-    for name, value in values.items():
-        params[name][done] = value
 
 
 def is_statistic(name: str) -> bool:

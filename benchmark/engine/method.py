@@ -114,7 +114,7 @@ class Common:
 
 @dataclass(frozen=True)
 class Step:
-    """One exchange: the client half, then the server half.
+    """One exchange: the client half, then the server half, which by default sends nothing.
 
     only: returns the clients that act, if not all participants of the round do (clients that do not participate are
     left out). It may depend on the round, not on uploads. In the server half, uploads, `participants` and `weights` are
@@ -125,7 +125,7 @@ class Step:
     """
 
     client: Callable[[ClientBatch], Tree]
-    server: Callable[[Server, Tree], Download]
+    server: Callable[[Server, Tree], Download] = lambda server, uploads: {}
     only: Callable[[Server], Iterable[int]] | None = None
     shared: Callable[[Tree, Common], Any] | None = None
 
@@ -245,14 +245,19 @@ class Method(Spec):
         return config
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        """The backbones of the method, given those of the suite: these, or `fixed_backbone` with their options."""
-        if self.fixed_backbone is None:
-            return backbones
-        shared = set(Backbone.model_fields)
-        return [
-            BACKBONES.build(self.fixed_backbone, {k: v for k, v in given.params().items() if k in shared})
-            for given in backbones
-        ]
+        """The backbones of the method, given those of the suite: these, or `fixed_backbone` with their options; each
+        one changed by `adapt`."""
+        if self.fixed_backbone is not None:
+            shared = set(Backbone.model_fields)
+            backbones = [
+                BACKBONES.build(self.fixed_backbone, {k: v for k, v in given.params().items() if k in shared})
+                for given in backbones
+            ]
+        return [self.adapt(backbone) for backbone in backbones]
+
+    def adapt(self, backbone: Backbone) -> Backbone:
+        """Return the architecture that the method makes of a backbone."""
+        return backbone
 
     def arrange(self, federation: Federation) -> Arrangement:
         """Return the data that the method trains on. Only the package's own references may override this."""

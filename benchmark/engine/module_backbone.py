@@ -18,12 +18,12 @@ from torch.func import functional_call
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ...registry import UserError
-from .backbone import Backbone, Forward, Params, affine, linear_map
+from .backbone import Backbone, Forward, Params, affine, linear_maps
 from .batch import Batch
 from .client_batch import Skip
 from .device import here, on_host
 from .graphs.graphsets import GraphRows
-from .rng import Streams
+from .rng import Streams, torch_source
 from .segment_ops import SparseMatrix, adjacency, to_scipy_csr, to_torch_csr
 
 State = dict[str, torch.Tensor]
@@ -54,9 +54,7 @@ class ModuleBackbone(Backbone):
                 f"backbone {self.name!r} has a parameter {taken[0]!r}: rename it, the engine has such layers"
             )
         if self.linear_head:
-            source = torch.Generator().manual_seed(int(generator.integers(2**63)))
-            weight, bias = linear_map(self.hidden, classes, source, self.linear_start)
-            params |= {"head.weight": weight, "head.bias": bias}
+            params |= linear_maps({"head": (self.hidden, classes)}, torch_source(generator), self.linear_start)
         return params
 
     def forward(self, params: Params, batch: Batch, streams: Streams | None = None) -> Forward:

@@ -21,6 +21,11 @@ def stream(seed: int, purpose: str, client: int | None = None) -> np.random.Gene
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence(entropy)))
 
 
+def torch_source(generator: np.random.Generator) -> torch.Generator:
+    """Return a generator of torch whose seed is the next draw."""
+    return torch.Generator().manual_seed(int(generator.integers(2**63)))
+
+
 class Streams:
     """The persistent streams of a sequence of clients; `select` shares the same generators."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ...datasets.corruptions import reversed_labels, stressed
-from ...datasets.federation import Federation, GraphClient, NodeClient
+from ...datasets.federation import Federation, GraphClient
 from ...metrics import ADAPTED, UNSEEN, sign
 from ...registry import UserError
 from .backbone import Backbone, Params
@@ -277,11 +277,6 @@ def _part(federation: Federation, places: Sequence[int]) -> Federation:
     clients: list[Any] = [federation.clients[place] for place in places]
     held = torch.zeros(len(federation.whole.label), dtype=torch.bool)
     for client in clients:
-        held[_rows(client)] = True
+        held[client.global_id if isinstance(client, GraphClient) else client.graph.ndata["global_id"]] = True
     masks = {part: mask & held for part, mask in federation.masks.items()}
     return replace(federation, clients=clients, masks=masks)
-
-
-def _rows(client: NodeClient | GraphClient) -> torch.Tensor:
-    """The ids of a client's nodes or graphs in the whole graph or set."""
-    return client.global_id if isinstance(client, GraphClient) else client.graph.ndata["global_id"]

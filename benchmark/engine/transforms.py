@@ -19,7 +19,7 @@ from .config import TrainConfig
 from .method import Phase, Server, at_home, average, crossing
 from .optim import sum_squares
 from .payload import Download, Each, Tree
-from .rng import stream
+from .rng import stream, torch_source
 
 MODEL, HOME = "model", "layers at home"  # the name of uploaded models, and of the layers kept in a client's state
 
@@ -210,7 +210,7 @@ class Privacy(Transform):
         self.active, self.clip = config.dp_clip is not None, config.dp_clip or math.inf
         self.noise, self.delta = config.dp_noise, config.dp_delta
         self.steps = [0] * server.clients
-        self._seed = torch.Generator().manual_seed(int(stream(server.seed, "privacy").integers(2**63)))
+        self._seed = torch_source(stream(server.seed, "privacy"))
         if not self.active:
             return
         if len(server.backbones) > 1:

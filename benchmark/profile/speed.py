@@ -195,32 +195,26 @@ def measure_case(
 
     Call it in a new process: peak memory is that of the process after three rounds.
     """
-    given = conditions(dataset, clients, threads, epochs)
+    given, method = conditions(dataset, clients, threads, epochs), METHODS.build("fedavg")
     with on(opened(device)):
-        timings, sizes, parts, memory = _measure(given, rounds)
+        reset_peak_memory()
+        stacked = RoundOf(given, method)
+        for _ in range(3):
+            stacked()
+        peak = peak_memory()
+        cases: dict[str, Callable[[], None]] = {"together": stacked}
+        cases["centralised"] = centralised(given.federation, given.config)
+        cases["ones"] = RoundOf(given, method, clients_per_batch=1)
+        sizes = [len(c) for c in stacked.simulation.client_batches]
+        if len(sizes) > 1:
+            cases["uncut"] = RoundOf(given, method, clients_per_batch=clients)
+        cases["global"] = RoundOf(given, METHODS.build("global"), evaluate=False)
+        timings = alternate(cases, rounds)
+        parts = shares(stacked, rounds)
     total = sum(parts.values())
     percent = {name: f"{ms:.2f} ({ms / total:.0%})" for name, ms in parts.items()}
-    about = {"dataset": dataset, "clients": clients}
-    return about | _round(timings, sizes), about | percent, about | memory
-
-
-def _measure(given: Conditions, rounds: int) -> tuple[dict[str, Timing], list[int], dict[str, float], Line]:
-    """Times of every kind of round; sizes of client batches; milliseconds of each part; memory."""
-    method, clients = METHODS.build("fedavg"), len(given.federation.clients)
-    reset_peak_memory()
-    stacked = RoundOf(given, method)
-    for _ in range(3):
-        stacked()
-    peak = peak_memory()
-    cases: dict[str, Callable[[], None]] = {"together": stacked}
-    cases["centralised"] = centralised(given.federation, given.config)
-    cases["ones"] = RoundOf(given, method, clients_per_batch=1)
-    sizes = [len(c) for c in stacked.simulation.client_batches]
-    if len(sizes) > 1:
-        cases["uncut"] = RoundOf(given, method, clients_per_batch=clients)
-    cases["global"] = RoundOf(given, METHODS.build("global"), evaluate=False)
-    timings = alternate(cases, rounds)
-    return timings, sizes, shares(stacked, rounds), {"peak, MiB": "" if peak is None else f"{peak:.0f}"}
+    about, memory = {"dataset": dataset, "clients": clients}, "" if peak is None else f"{peak:.0f}"
+    return about | _round(timings, sizes), about | percent, about | {"peak, MiB": memory}
 
 
 def _round(timings: dict[str, Timing], sizes: list[int]) -> Line:
@@ -263,18 +257,13 @@ def measure_methods(
     """
     load_plugins(plugins)
     given = conditions(dataset, clients, threads, epochs)
+    lines = list[Line]()
     with on(opened(device)):
-        return _by_method(given, rounds, names or METHODS.names())
-
-
-def _by_method(given: Conditions, rounds: int, names: Sequence[str]) -> list[Line]:
-    lines = []
-    for name in names:
-        method = METHODS.build(name)
-        if method.skip(Facts.of(given.federation), method.architecture(given.backbones)):
-            continue
-        measured, fedavg = RoundOf(given, method), RoundOf(given, METHODS.build("fedavg"))
-        timings = alternate({"own": measured, "fedavg": fedavg}, rounds, warmup=2)
-        last = measured.phase.name, measured.rounds, timings["own"], shares(measured, 5)
-        lines += [_phase(name, timings["fedavg"], *phase) for phase in [*measured.before, last]]
+        for method in map(METHODS.build, names or METHODS.names()):
+            if method.skip(Facts.of(given.federation), method.architecture(given.backbones)):
+                continue
+            measured, fedavg = RoundOf(given, method), RoundOf(given, METHODS.build("fedavg"))
+            timings = alternate({"own": measured, "fedavg": fedavg}, rounds, warmup=2)
+            last = measured.phase.name, measured.rounds, timings["own"], shares(measured, 5)
+            lines += [_phase(method.name, timings["fedavg"], *phase) for phase in [*measured.before, last]]
     return lines

@@ -65,9 +65,6 @@ class Plan:
                     for rounds in (self.first, self.rounds))  # fmt: skip
         return spent / workers
 
-    def as_data(self) -> dict[str, object]:
-        return {**asdict(self), "methods": list(self.methods)}
-
 
 def planned(candidates: Sequence[str], cost: Cost, budget: float, workers: int) -> Plan:
     """The largest plan that fits: rounds, methods, trials and seeds grow in turn. candidates: in order of preference.
@@ -183,7 +180,7 @@ def plan_of(asked: Asked, cells: Mapping[str, Cell], tell: Callable[[str], objec
     if asked.seeds:
         plan = Plan(plan.methods, plan.trials, plan.rounds, asked.seeds, plan.seconds)
     asked.store.prepare([CUSTOM])
-    write_atomically(path, json.dumps({"asked": key, "plan": plan.as_data()}, indent=1).encode())
+    write_atomically(path, json.dumps({"asked": key, "plan": asdict(plan)}, indent=1).encode())
     tell(f"plan kept in {path}")
     return plan
 
@@ -196,11 +193,10 @@ def _cost(asked: Asked, cell: Cell) -> Callable[[str, int], float]:
     options = Options(1, asked.options.threads, asked.budget, asked.options.memory_limit, plugins=asked.options.plugins,
                       device=asked.options.device)  # fmt: skip
     job = Job([(CUSTOM, timed) for timed in short], store, options, ("all",))
-    plan = job.plan()
-    job.run(job.load(plan, lambda line: None))
-    taken = [row.total_seconds or 0.0 for row in job.rows(plan) if row.status == "ok"]
+    rows = job.carry_out(lambda line: None)
+    taken = [row.total_seconds or 0.0 for row in rows if row.status == "ok"]
     if len(taken) < len(TIMED):
-        raise UserError(f"FedAvg fails on {asked.dataset}: {job.rows(plan)[0].error}")
+        raise UserError(f"FedAvg fails on {asked.dataset}: {rows[0].error}")
     rate = max((taken[2] - taken[1]) / (TIMED[2] - TIMED[1]), 1e-3)
     fixed = max(taken[1] - TIMED[1] * rate, 0.0) + 0.2
     costs = published_costs()
@@ -223,11 +219,9 @@ def carry_out(
     rows = list[Row]()
     for seeds in (range(LEAST), *([seed] for seed in range(LEAST, plan.seeds))):
         job = Job([pair for pair in scored if pair[1].seed in seeds], asked.store, asked.options)
-        todo = job.plan()
         late = time.monotonic() - asked.begun > asked.budget and asked.seeds is None
-        if late and todo.todo and seeds != range(LEAST):
+        if late and seeds != range(LEAST) and job.plan().todo:
             complain(f"the budget is spent after {len({row.seed for row in rows})} of {plan.seeds} seeds")
             break
-        job.run(job.load(todo, complain), observer())
-        rows += job.rows(todo)
+        rows += job.carry_out(complain, observer())
     return pd.DataFrame([row.model_dump() for row in rows])

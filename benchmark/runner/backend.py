@@ -1,5 +1,5 @@
 """The interfaces of the runner: workers (processes of this machine or actors of a cluster), their slots, the events for
-an observer, the summary, and the check of options.
+an observer, and the summary.
 
 A run with code from outside the package needs a worker with the plug-ins. A method from outside needs a worker for
 itself, because it may change anything in its process.
@@ -16,17 +16,14 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from filelock import FileLock
 
 from ...methods import METHODS
-from ...registry import UserError, did_you_mean
+from ...registry import UserError
 from ..store import Store
-from ..store.schema import FORMULA, RULES, Row
+from ..store.schema import Row
 from ..suites.cell import Cell
 from ..suites.plugins import built_in
 from .plan import Item
 from .process import Options
 from .system import Ending
-
-MOST_THREADS = 1024  # per worker; the system refuses to start many more
-LEAST = {"jobs": 1, "threads": 1, "timeout": 0, "memory_limit": 0.1}  # smallest values of options
 
 
 class Worker(Protocol):
@@ -153,24 +150,5 @@ class Summary:
 
 def prepare(items: Sequence[Item], store: Store, options: Options) -> None:
     """Check the options and prepare the results folder before anything runs. UserError for wrong options or folder."""
-    check_options(options)
+    options.check()
     store.prepare(item.suite for item in items)
-
-
-def check_options(options: Options) -> None:
-    """UserError for a wrong number, backend, address or submitter."""
-    for name, least in LEAST.items():
-        value, whole = getattr(options, name), name in ("jobs", "threads")
-        sound = isinstance(value, int if whole else int | float) and not isinstance(value, bool) and value >= least
-        if not sound and not (value is None and name != "threads"):
-            raise UserError(f"{name} is a {'whole ' * whole}number of at least {least}, got {value!r:.60}")
-    if options.threads > MOST_THREADS:
-        raise UserError(f"threads is at most {MOST_THREADS}, got {options.threads}; one is best for small graphs")
-    if options.backend not in ("processes", "ray"):
-        raise did_you_mean(f"{options.backend!s:.60}", ("processes", "ray"), "backend")
-    if options.address and options.backend != "ray":
-        raise UserError(f"the address {options.address!r:.100} is that of a Ray cluster: add --backend ray")
-    name = options.submitter
-    short = isinstance(name, str) and name.isprintable() and len(name) <= RULES["submitter"].longest
-    if not short or name.startswith(FORMULA):
-        raise UserError(f"the submitter {name!r:.100} is no name: one short line of printable characters")

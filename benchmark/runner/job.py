@@ -97,6 +97,12 @@ class Job:
             return run_in_process(plan, self.store, self.options, observer)
         return run_plan(plan, self.store, self.options, observer)
 
+    def carry_out(self, tell: Callable[[str], object], observer: Observer | None = None) -> list[Row]:
+        """Plan, load and run. Return the current rows of all cells of the plan. Errors as of these steps."""
+        plan = self.plan()
+        self.run(self.load(plan, tell), observer)
+        return self.rows(plan)
+
     def rows(self, plan: Plan) -> list[Row]:
         """The current rows of the cells of a plan, in its order."""
         now = make_plan([(item.suite, item.cell) for item in plan.items], self.store)
@@ -202,10 +208,10 @@ class Costs:
         return Estimate(total / HOUR, unknown)
 
 
-def told(estimate: Estimate, source: str = "the rows here") -> str:
+def told(estimate: Estimate) -> str:
     """An estimate in words: "about 3.2 core-hours, judged by the rows here; 12 runs cannot be judged: no row of dataset
     actor"."""
-    line = f"about {estimate.hours:.1f} core-hours, judged by {source}"
+    line = f"about {estimate.hours:.1f} core-hours, judged by the rows here"
     if not estimate.unknown:
         return line
     return f"{line}; {sum(estimate.unknown.values())} runs cannot be judged: no row of {', '.join(estimate.unknown)}"

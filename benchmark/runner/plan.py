@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Literal, get_args
 
 from typing_extensions import TypeVar
@@ -84,15 +83,11 @@ def make_plan(
             raise did_you_mean(word, get_args(Rerun), "kind of row to rerun")
     wanted = list(cells)
     known = {suite: {row.key: row for row in store.rows(suite, latest_only=True)} for suite in {s for s, _ in wanted}}
-    items = (_item(suite, cell, known[suite].get(cell.key), rerun, version) for suite, cell in wanted)
-    files = [store.embeddings_file] * embeddings + [store.model_file] * models
-    return Plan(tuple(_with_files(item, files) for item in items))
-
-
-def _with_files(item: Item[C], files: Collection[Callable[[str, str], Path]]) -> Item[C]:
-    """The item, with state "todo" if it is done but a side file is missing."""
-    lacking = item.state == "done" and not all(file(item.suite, item.cell.key).exists() for file in files)
-    return replace(item, state="todo") if lacking else item
+    items = [_item(suite, cell, known[suite].get(cell.key), rerun, version) for suite, cell in wanted]
+    for file in [store.embeddings_file] * embeddings + [store.model_file] * models:
+        missing = (item.state == "done" and not file(item.suite, item.cell.key).exists() for item in items)
+        items = [replace(item, state="todo") if lacks else item for item, lacks in zip(items, missing, strict=True)]
+    return Plan(tuple(items))
 
 
 def _item(suite: str, cell: C, row: Row | None, rerun: Collection[str], version: Callable[[str], str]) -> Item[C]:

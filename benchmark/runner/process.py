@@ -174,6 +174,8 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
+MOST_THREADS = 1024  # per worker; the system refuses to start many more
+LEAST = {"jobs": 1, "threads": 1, "timeout": 0, "memory_limit": 0.1}  # smallest values of options
 READY, ROUND, DONE = "ready", "round", "done"  # messages from a worker
 RUN, KEEP = "run", "keep"  # messages to a worker
 
@@ -198,6 +200,27 @@ class Options:
     device: str = "cpu"
     folders: tuple[tuple[str, str, tuple[tuple[str, int, int], ...]], ...] = ()
     models: bool = False
+
+    def check(self) -> None:
+        """Raise UserError for a wrong number, backend, address or submitter."""
+        from ...registry import UserError, did_you_mean  # a host on a node of a Ray cluster needs neither
+        from ..store.schema import FORMULA, RULES
+
+        for name, least in LEAST.items():
+            value, whole = getattr(self, name), name in ("jobs", "threads")
+            sound = isinstance(value, int if whole else int | float) and not isinstance(value, bool) and value >= least
+            if not sound and not (value is None and name != "threads"):
+                raise UserError(f"{name} is a {'whole ' * whole}number of at least {least}, got {value!r:.60}")
+        if self.threads > MOST_THREADS:
+            raise UserError(f"threads is at most {MOST_THREADS}, got {self.threads}; one is best for small graphs")
+        if self.backend not in ("processes", "ray"):
+            raise did_you_mean(f"{self.backend!s:.60}", ("processes", "ray"), "backend")
+        if self.address and self.backend != "ray":
+            raise UserError(f"the address {self.address!r:.100} is that of a Ray cluster: add --backend ray")
+        name = self.submitter
+        short = isinstance(name, str) and name.isprintable() and len(name) <= RULES["submitter"].longest
+        if not short or name.startswith(FORMULA):
+            raise UserError(f"the submitter {name!r:.100} is no name: one short line of printable characters")
 
     def workers(self, cells: int) -> int:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

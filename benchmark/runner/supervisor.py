@@ -39,7 +39,7 @@ ELSEWHERE = 2.0  # seconds between checks of cells that another run has claimed
 
 
 def open_backend(options: Options, store: Store) -> Backend[Any]:
-    """The backend of checked options (`backend.check_options`). UserError if it is unavailable."""
+    """The backend of checked options (`Options.check`). UserError if it is unavailable."""
     if options.backend == "ray":
         try:
             from .ray_backend import Cluster

@@ -35,7 +35,7 @@ from filelock import FileLock, Timeout
 
 from ... import files
 from ...registry import UserError, path_argument
-from . import row_file, verified
+from . import row_file
 from .row_file import LOCKS, LOGS, SUBMISSIONS, is_rows, place, reading, safe_name
 from .schema import COLUMNS, RULES, AnyRow, Row, Standing, loaded
 from .side_files import SideFiles, clear_errors
@@ -155,18 +155,14 @@ class Store(SideFiles):
     def _rows(self, model: type[AnyRow], suite: str | None, latest_only: bool) -> list[AnyRow]:
         found: list[AnyRow] = []
         for path in self.files(suite):
-            rows = _placed(path, row_file.read_as(model, path))
+            rows = _placed(path, row_file.read(model, path))
             found += latest(rows).values() if latest_only else rows
         return found
 
     def find(self, suite: str, method: str, key: str) -> Row | None:
         """The current row of a cell, read from disk; None if there is none."""
         path = self.file(suite, method)
-        return latest(_placed(path, row_file.read(path, only=key))).get(key) if path.exists() else None
-
-    def verdicts(self) -> list[verified.Verified]:
-        """The verdicts on rows that the maintainers ran again, oldest first."""
-        return verified.read(self.root)
+        return latest(_placed(path, row_file.read(Row, path, only=key))).get(key) if path.exists() else None
 
 
 def latest(rows: Iterable[AnyRow]) -> dict[str, AnyRow]:

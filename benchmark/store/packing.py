@@ -20,6 +20,7 @@ from .curves import PARTS, PLAIN, CurveTable, Stored
 from .folder import Store, latest
 from .provenance import canonical
 from .row_file import rows_stem
+from .schema import Row
 from .side_files import clear_errors, unpacked
 
 PART_BYTES = 12 * 2**20  # of the runs of a file in memory; below 2 MB on disk. A fuller file gets no more runs
@@ -42,7 +43,7 @@ def pack(store: Store, suite: str) -> Packed:
     """
     moved = left = 0
     for rows in store.files(suite):
-        current = latest(row_file.read(rows)).values()
+        current = latest(row_file.read(Row, rows)).values()
         loose = [row.key for row in current if store.history_file(suite, row.key).is_file()]
         claims = {key: lock for key in loose if (lock := store.claim(suite, key))}
         try:

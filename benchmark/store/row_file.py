@@ -192,34 +192,26 @@ def _newer(version: object) -> str:
     return f"written in result schema {version}; this fglbench reads up to {SCHEMA_VERSION}"
 
 
-def read(path: Path, only: str | None = None) -> list[Row]:
-    """The rows of a file in order. only: of this key. Damaged lines are left out with a warning.
+def read(model: type[AnyRow], path: Path, only: str | None = None) -> list[AnyRow]:
+    """The rows of a file in order, with the columns of `model`. only: of this key. Damaged lines are left out with a
+    warning.
 
     Raises UserError for another header or schema version, and for an invalid value.
     """
-    return read_as(Row, path, only)
-
-
-def read_as(model: type[AnyRow], path: Path, only: str | None = None) -> list[AnyRow]:
-    """`read` with the columns of `model`."""
     rows, damaged = list[AnyRow](), []
     for number, _, fields in split(path):
         if fields is None:
             damaged.append(number)
         elif only is None or fields[COLUMNS.index("key")] == only:
-            rows.append(_parse(model, path, number, fields))
+            rows.append(parse(model, path, number, fields))
     if damaged:
         numbers = ", ".join(map(str, damaged))
         warnings.warn(f"{path}: line {numbers} is damaged and left out; the next run moves it aside", stacklevel=4)
     return rows
 
 
-def parse(path: Path, number: int, fields: list[str]) -> Row:
+def parse(model: type[AnyRow], path: Path, number: int, fields: list[str]) -> AnyRow:
     """The row of the fields of a line. UserError as for `read`."""
-    return _parse(Row, path, number, fields)
-
-
-def _parse(model: type[AnyRow], path: Path, number: int, fields: list[str]) -> AnyRow:
     version = fields[0]
     if not (version.isascii() and version.isdigit() and len(version) <= 4 and 1 <= int(version) <= SCHEMA_VERSION):
         raise UserError(f"{path}:{number}: {_newer(fields[0] or 'none')}")

@@ -6,6 +6,6 @@ curves     compare a row with its side file
 base       compare a folder with an earlier state
 submit     pack, check the metadata, file
 validate   all checks of a folder
-summary    all checks suite by suite; checked suites are cached
+summary    all checks of a folder and the folders in it; checked suites are cached
 verify     run a sample again
 """

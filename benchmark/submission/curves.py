@@ -73,29 +73,21 @@ def _figures(row: Row, history: dict[str, list[Any]]) -> Iterator[str]:
 
 
 def _best_round(line: Line, history: dict[str, list[Any]]) -> Iterator[str]:
-    """A best round that is not the one of the selection rule."""
+    """A best round that is not the one of the selection rule: of equals the first. The value of a round without a value
+    is its number."""
     try:
-        training = line.settings.effective
+        select_by = line.settings.effective.select_by
     except UserError:  # an unknown method
-        training = line.settings.cell.training
-    best, chosen = line.row.best_round or 0, best_round(history, training.select_by, line.row.score_metric)
-    if chosen is None:
-        yield f"there is no curve of {training.select_by}, by which the best round is chosen"
-    elif chosen != best:
-        yield f"best round {best}, but by {training.select_by} it is {chosen}"
-
-
-def best_round(history: dict[str, list[Any]], select_by: str, score_metric: str = "") -> int | None:
-    """The best round, from 1, of equals the first; None without the curve. The value of a round without a value is its
-    number."""
-    if select_by == "last":
-        return len(history["round"])
-    curve = history.get(select_by.removesuffix("_accuracy"))
+        select_by = line.settings.cell.training.select_by
+    curve = history["round"] if select_by == "last" else history.get(select_by.removesuffix("_accuracy"))
     if curve is None:
-        return None
-    direction = -1 if select_by == "val_loss" else sign(score_metric)
+        yield f"there is no curve of {select_by}, by which the best round is chosen"
+        return
+    direction = {"last": 1, "val_loss": -1}.get(select_by) or sign(line.row.score_metric)
     values = [number if value is None else direction * value for number, value in enumerate(curve, start=1)]
-    return values.index(max(values)) + 1
+    best, chosen = line.row.best_round or 0, values.index(max(values)) + 1
+    if chosen != best:
+        yield f"best round {best}, but by {select_by} it is {chosen}"
 
 
 def _clients(line: Line, clients: dict[str, list[Any]]) -> Iterator[str]:

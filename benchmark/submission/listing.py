@@ -6,15 +6,18 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..store import Store, row_file
 from ..store.provenance import canonical
 from ..store.row_file import APART, COLUMN_FILE, CURVES, LOCKS, LOGS, NAME, PART, ROWS, SUBMISSIONS
+
+if TYPE_CHECKING:
+    from .read import Line
 
 MIB = 2**20
 FILES = 50_000  # limit
@@ -126,18 +129,24 @@ class Folder:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of a validation. name: of the folder. rows: their number. new: suite -> number of rows that the base
-    lacks (without a base: of all rows)."""
+    """The outcome of a validation. rows: their number. new: suite -> number of rows that the base lacks (without a
+    base: of all rows). lines: the rows, unless results of the cache were used."""
 
-    name: str
-    submission: bool
+    folder: Folder
     rows: int
     new: Counter[str]
     findings: Findings
+    lines: Sequence[Line] = ()
 
     @property
     def ok(self) -> bool:
         return not self.findings.errors
+
+    def as_data(self) -> dict[str, Any]:
+        """The same as JSON data."""
+        errors, warnings = (list(map(str, kind)) for kind in (self.findings.errors, self.findings.warnings))
+        counts = {"rows": self.rows, "new": self.new.total()}
+        return {"folder": self.folder.name, "valid": self.ok, **counts, "errors": errors, "warnings": warnings}
 
 
 def check_environments(folder: Folder, used: Mapping[str, str], findings: Findings) -> None:

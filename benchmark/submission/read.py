@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from operator import attrgetter
@@ -35,14 +36,8 @@ K = TypeVar("K")
 class Settings:
     """The cell of rows that differ only in their seed, and the training of its method. Computed once."""
 
-    def __init__(self, row: Row, choices: dict[tuple[str, str], Choice] | None = None) -> None:
-        self._row, self._choices, self._cells = row, choices, dict[int, Cell]()
-
-    def at(self, seed: int) -> Cell:
-        """The cell with this seed. ValueError if the columns are no cell."""
-        if seed not in self._cells:
-            self._cells[seed] = self.cell.at(seed)
-        return self._cells[seed]
+    def __init__(self, row: Row, choices: dict[tuple[str, str], Choice]) -> None:
+        self._row, self._choices = row, choices
 
     @cached_property
     def cell(self) -> Cell:
@@ -72,12 +67,16 @@ class Line:
     settings: Settings = field(repr=False)
 
     @cached_property
+    def experiment(self) -> Cell:
+        """The cell of the row. ValueError if the columns are no cell."""
+        return self.settings.cell.at(self.row.seed)
+
+    @property
     def cell(self) -> Cell | None:
-        """The cell of the row; None if the columns are no cell (`problems` reports it)."""
-        try:
-            return self.settings.at(self.row.seed)
-        except ValueError:
-            return None
+        """The same, or None if the columns are no cell (`problems` reports it)."""
+        with suppress(ValueError):
+            return self.experiment
+        return None
 
     @property
     def seedless(self) -> str:
@@ -117,7 +116,7 @@ def lines_of(folder: Folder, findings: Findings) -> list[Line]:
                 findings.add(place, "not a complete row", "remove the line; `fglbench run` runs it again")
                 continue
             try:
-                row = row_file.parse(path, number, fields)
+                row = row_file.parse(Row, path, number, fields)
             except UserError as error:
                 findings.add(place, _located(error, path)[1], RERUN)
                 continue
@@ -155,8 +154,9 @@ NEEDED = [name for name, rule in RULES.items() if rule.needed]
 Problem = tuple[str, str]  # description, fix
 
 
-def problems(row: Row, settings: Settings | None = None) -> Iterator[Problem]:
-    """The problems of a single row. settings: shared with the rows of other seeds."""
+def problems(line: Line) -> Iterator[Problem]:
+    """The problems of a single row."""
+    row = line.row
     for (name, rule), value in zip(RULES.items(), _values(row), strict=True):
         if isinstance(value, str):
             yield from _text(name, value)
@@ -164,9 +164,8 @@ def problems(row: Row, settings: Settings | None = None) -> Iterator[Problem]:
             yield f"column {name!r}: {value!r} is out of range", RERUN
     yield from _status(row)
     yield from _checkout(row)
-    settings = settings or Settings(row)
     try:
-        cell = settings.at(row.seed)
+        cell = line.experiment
     except ValueError as error:
         yield f"its columns name no experiment: {str(error).splitlines()[0]}", RERUN
         return
@@ -176,7 +175,7 @@ def problems(row: Row, settings: Settings | None = None) -> Iterator[Problem]:
         yield f"{row.dataset} is the user's data, no registered dataset", "leave its rows out: no one else has it"
     elif row.method in METHODS.names():
         try:
-            yield from _names(row, cell, settings)
+            yield from _names(row, cell, line.settings.settled)
         except UserError as error:
             yield str(error), "run it again with a name that this version knows"
 
@@ -235,9 +234,8 @@ def _checkout(row: Row) -> Iterator[Problem]:
         yield "neither a commit nor the code of an installed package is named (git_sha, git_dirty, code)", COMMIT
 
 
-def _names(row: Row, cell: Cell, settings: Settings) -> Iterator[Problem]:
-    """Check that names are known and parameters complete. UserError for an unknown name."""
-    made = settings.settled
+def _names(row: Row, cell: Cell, made: Cell) -> Iterator[Problem]:
+    """Check that parameters are complete. made: the cell with the defaults of this version."""
     if made.seedless != cell.seedless:
         parts = [name for name in made.identity if name != "seed" and made.identity[name] != cell.identity[name]]
         yield f"its {', '.join(parts)} is not as this version fills in the parameters", "run it again"

@@ -11,44 +11,49 @@ from typing import Any
 
 from ..store.judged import Verdicts
 from ..store.row_file import SUBMISSIONS
-from .listing import Findings, Folder, Verdict, check_environments, check_rows, inner, listed
+from .listing import METADATA, Findings, Folder, Verdict, check_environments, check_rows, inner, listed
 
 OF_SUITE = ("rows", "curves", "columns", "embeddings")  # kinds of files in the folder of a suite
 
 
-def summaries(root: Path, name: str) -> Iterator[Verdict]:
-    """Check a results folder without a base, and the trials and submissions in it. `validate.validate_all` returns more
-    details."""
-    verdicts = Verdicts()
-    yield _of_results(root, name, verdicts)
-    for path in sorted(inner(root)):
+def verdicts(root: Path, name: str, base: str | None = None, *, maintainer: bool = False) -> Iterator[Verdict]:
+    """Check a folder, and the trials and submissions in it: one verdict for each. Arguments as for `validate.validate`.
+
+    Results folders without a base are checked suite by suite, so that unchanged suites are read from the cache.
+    """
+    cache = Verdicts()
+
+    def check(root: Path, name: str, base: str | None, submission: bool | None) -> Verdict:
+        if base is None and not (submission or (root / METADATA).is_file()):
+            return _of_results(root, name, cache)
+        from .validate import validate
+
+        return validate(root, name, base, maintainer=maintainer, submission=submission)
+
+    outer = check(root, name, base, None)
+    yield outer
+    for path in () if outer.folder.submission else sorted(inner(root)):
+        before = base
+        if base is not None and Path(base).is_dir():
+            before = str(Path(base, path)) if Path(base, path).is_dir() else None  # everything in it is new
         if (root / path).is_dir() and not (root / path).is_symlink():
-            if PurePosixPath(path).parts[0] == SUBMISSIONS:
-                yield _of_submission(root / path, f"{name}/{path}")
-            else:
-                yield _of_results(root / path, f"{name}/{path}", verdicts)
+            yield check(root / path, f"{name}/{path}", before, PurePosixPath(path).parts[0] == SUBMISSIONS)
 
 
-def _of_submission(root: Path, name: str) -> Verdict:
-    from .validate import validate
-
-    return validate(root, name, submission=True).summary
-
-
-def _of_results(root: Path, name: str, verdicts: Verdicts) -> Verdict:
+def _of_results(root: Path, name: str, cache: Verdicts) -> Verdict:
     findings, rows, machines = Findings(), Counter[str](), dict[str, str]()
     folder = listed(root, name, findings, submission=False)
     check_rows(folder, findings)
     for suite, part in _suites(folder).items():
         files = [root / file for kind in OF_SUITE[:3] for file in part.files.get(kind, ())]
         about = name, str(root), part.trials, part.files.get("embeddings", ())  # only the names of embeddings matter
-        verdict = verdicts.of(files, about, partial(_validated, part))
+        verdict = cache.of(files, about, partial(_validated, part))
         for finding in verdict["findings"]:
             findings.add(*finding[:3], warning=finding[3])
         rows[suite] += verdict["rows"]
         machines = verdict["environments"] | machines
     check_environments(folder, machines, findings)
-    return Verdict(name, False, rows.total(), rows, findings)
+    return Verdict(folder, rows.total(), rows, findings)
 
 
 def _validated(folder: Folder) -> dict[str, Any]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -20,7 +19,7 @@ from ..suites.select import CUSTOM, Request, at_settings, parted
 from ..suites.suite import TUNING_SEED, load_suite, suite_names
 from ..suites.tuned import BACKBONE, TRAINING, Table, read_tuned
 from . import base as bases, curves
-from .listing import METADATA, SETTINGS, Findings, Folder, Verdict, check_environments, check_rows, inner
+from .listing import METADATA, SETTINGS, Findings, Folder, Verdict, check_environments, check_rows
 from .read import RERUN, Line, grouped, lines_of, problems, read, standing
 from .submit import metadata, read_fields
 
@@ -31,42 +30,9 @@ DATA_FIX = "get the registered data (fglbench data fetch NAME) and run again wit
 Expected = dict[str, dict[int, Cell]]  # cell without seed -> seed -> cell
 
 
-@dataclass(frozen=True)
-class Validation:
-    """The result of a validation. fresh: the rows that the base does not have; without a base all rows."""
-
-    folder: Folder
-    lines: list[Line]
-    fresh: set[Line]
-    findings: Findings
-
-    @property
-    def ok(self) -> bool:
-        return not self.findings.errors
-
-    @property
-    def summary(self) -> Verdict:
-        new = Counter(line.row.suite for line in self.fresh)
-        return Verdict(self.folder.name, self.folder.submission, len(self.lines), new, self.findings)
-
-
-def validate_all(root: Path, name: str, base: str | None = None, *, maintainer: bool = False) -> Iterator[Validation]:
-    """Check a folder, and the trials and submissions in it: one `Validation` for each."""
-    outer = validate(root, name, base, maintainer=maintainer)
-    yield outer
-    has_inner = not (outer.folder.submission or outer.folder.trials)
-    folders = sorted(root / each for each in inner(root)) if has_inner else []
-    for folder in (each for each in folders if each.is_dir() and not each.is_symlink()):
-        path = folder.relative_to(root)
-        before = str(Path(base) / path) if base and Path(base).is_dir() else base
-        if before and Path(base or "").is_dir() and not Path(before).is_dir():
-            before = None  # the base has no such folder: everything in it is new
-        yield validate(folder, f"{name}/{path}", before, maintainer=maintainer, submission=path.parts[0] == SUBMISSIONS)
-
-
 def validate(
     root: Path, name: str, base: str | None = None, *, maintainer: bool = False, submission: bool | None = None
-) -> Validation:
+) -> Verdict:
     """Check the folder at `root`. name: in messages.
 
     base: a folder or a commit; rows may only be added to it, and problems of its rows are warnings. maintainer: whether
@@ -86,7 +52,7 @@ def validate(
     check_environments(folder, _machines(lines), findings)
     if folder.submission:
         _metadata(folder, lines, findings)
-    return Validation(folder, lines, fresh, findings)
+    return Verdict(folder, len(lines), Counter(line.row.suite for line in fresh), findings, lines)
 
 
 def of_suite(folder: Folder) -> dict[str, Any]:
@@ -105,7 +71,7 @@ def _machines(lines: Sequence[Line]) -> dict[str, str]:
 
 def _check(folder: Folder, lines: Sequence[Line], fresh: set[Line], claimed: set[Line], findings: Findings) -> None:
     for line in lines:
-        for what, fix in problems(line.row, line.settings):
+        for what, fix in problems(line):
             findings.add(line.place, what, fix, warning=line not in fresh)
         if line.row.method not in METHODS.names():
             what = f"method {line.row.method!r:.80} is unknown, so its settings and rounds were not checked"

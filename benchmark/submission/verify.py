@@ -112,9 +112,8 @@ def run_again(
     """
     with tempfile.TemporaryDirectory() as folder:
         again = Store(folder)
-        job = Job([(row.suite, Cell.of(row)) for row in drawn], again, options)
-        job.run(job.load(job.plan(), tell), observer)
-        ours = {(row.suite, row.key): row for row in again.rows(latest_only=True)}
+        rows = Job([(row.suite, Cell.of(row)) for row in drawn], again, options).carry_out(tell, observer)
+        ours = {(row.suite, row.key): row for row in rows}
         machines = {row.environment: again.environment(row.environment) or {} for row in ours.values()}
     comparisons, places = [], {pair: _place(row) for pair, row in ours.items()}
     for row in drawn:

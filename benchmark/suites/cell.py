@@ -80,9 +80,9 @@ def _trained(training: str) -> KnownPart:
     return KnownPart.of(identity(TrainConfig, json.loads(training)))
 
 
-def _joined(texts: Mapping[str, str]) -> str:
-    """Canonical JSON of a mapping. texts: its values as canonical JSON."""
-    return "{" + ",".join(f'"{name}":{texts[name]}' for name in sorted(texts)) + "}"
+def _joined(parts: Mapping[str, KnownPart]) -> str:
+    """Canonical JSON of parts by name."""
+    return "{" + ",".join(f'"{name}":{parts[name].text}' for name in sorted(parts)) + "}"
 
 
 def _identity(kind: str, choice: Choice) -> dict[str, Any]:
@@ -129,35 +129,26 @@ class Cell(Part):
         return [*((kind, getattr(self, kind)) for kind in SINGLE), *(("backbone", choice) for choice in self.backbones)]
 
     @cached_property
-    def texts(self) -> dict[str, str]:
-        """The parts of the identity, each as canonical JSON."""
-        return {name: part.text for name, part in self.parts.items()}
-
-    @cached_property
     def key(self) -> str:
         """First 16 hex digits of the sha256 of the canonical JSON of the cell's identity."""
-        return hashlib.sha256(_joined(self.texts).encode()).hexdigest()[:16]
+        return hashlib.sha256(_joined(self.parts).encode()).hexdigest()[:16]
 
     @cached_property
     def federation_key(self) -> str:
         """Canonical JSON of `FEDERATION`; cells with equal keys have equal federations."""
-        return _joined({name: self.texts[name] for name in FEDERATION})
+        return _joined({name: self.parts[name] for name in FEDERATION})
 
     @cached_property
     def seedless(self) -> str:
         """Canonical JSON of the identity without the seed."""
-        return _joined({name: text for name, text in self.texts.items() if name != "seed"})
+        return _joined({name: part for name, part in self.parts.items() if name != "seed"})
 
     def at(self, seed: int) -> Cell:
         """The cell with another seed. Cached parts of the identity are kept."""
         if seed == self.seed:
             return self
-        known = {
-            "parts": {**self.parts, "seed": KnownPart(seed, str(seed))},
-            "texts": {**self.texts, "seed": str(seed)},
-        }
         other = self.model_copy(update={"seed": seed})
-        vars(other).update(known, seedless=self.seedless)
+        vars(other).update(parts={**self.parts, "seed": KnownPart(seed, str(seed))}, seedless=self.seedless)
         for name in ("key", "federation_key"):
             vars(other).pop(name, None)
         return other

@@ -180,7 +180,7 @@ def _suites(request: Request) -> list[Suite]:
 
 def _data(cell: Cell) -> tuple[str, ...]:
     """The parts of a cell on which `impossible` depends."""
-    return cell.dataset.name, cell.texts["partition"], cell.texts["split"]
+    return cell.dataset.name, cell.parts["partition"].text, cell.parts["split"].text
 
 
 def impossible(cell: Cell) -> str:

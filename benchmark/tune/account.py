@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from optuna.importance import FanovaImportanceEvaluator, get_param_importances
+from optuna.trial import create_trial
 
 from ...files import write_atomically
 from ...registry import UserError
@@ -122,7 +123,7 @@ def _budget(entries: Sequence[Finished]) -> str:
 def _settings(entries: Sequence[Finished]) -> str:
     lines = []
     for study, chosen, _ in entries:
-        first = [values[0] for trial in study.trials if (values := study.values(trial))]
+        first = [trial.values[0] for trial in study.trials if trial.values]
         spread = " / ".join(score_text(of(first), 1) for of in (min, statistics.median, max))
         default, gain = ABSENT, ABSENT
         if chosen.default is not None:
@@ -149,13 +150,13 @@ def _importance(entries: Sequence[Finished]) -> str:
 def importance(study: Study) -> Mapping[str, float]:
     """The importance of each dimension for validation in the first rung (fANOVA); empty with few trials or equal
     values."""
-    trials = [(trial, values[0]) for trial in study.trials if (values := study.values(trial))]
-    if len(trials) < FEW or len({value for _, value in trials}) == 1:
+    trials = [trial for trial in study.for_optuna() if trial.intermediate_values]
+    values = [trial.intermediate_values[study.rungs[0]] for trial in trials]
+    if len(trials) < FEW or len(set(values)) == 1:
         return {}
     first_rung = optuna.create_study(direction="maximize")
-    for trial, value in trials:
-        copy = optuna.trial.create_trial(params=trial.params, distributions=trial.distributions, value=value)
-        first_rung.add_trial(copy)
+    for trial, value in zip(trials, values, strict=True):
+        first_rung.add_trial(create_trial(params=trial.params, distributions=trial.distributions, value=value))
     return get_param_importances(first_rung, evaluator=FanovaImportanceEvaluator(seed=0))
 
 
@@ -182,9 +183,9 @@ def picture(studies: Sequence[Study]) -> bytes:
 def _spread(axes: Axes, studies: Sequence[Study]) -> None:
     """Grey: first rung. Ring: the suite's own setting; dot: the best; both for all rounds."""
     for place, study in enumerate(studies):
-        values = [scores for trial in study.trials if (scores := study.values(trial))]
+        values = [trial.values for trial in study.trials if trial.values]
         full = [scores[-1] for scores in values if len(scores) == len(study.rungs)]
-        default = study.values(study.trials[DEFAULT])
+        default = study.trials[DEFAULT].values
         axes.scatter([scores[0] for scores in values], [place] * len(values), s=14, color=FAINT)
         if len(default) == len(study.rungs):
             axes.scatter(default[-1], place, s=34, facecolors="none", edgecolors="black")
@@ -195,7 +196,7 @@ def _spread(axes: Axes, studies: Sequence[Study]) -> None:
 
 def _growth(axes: Axes, studies: Sequence[Study], look: dict[str, dict[str, Any]]) -> None:
     for study in studies:
-        values = [study.values(trial)[:1] for trial in study.trials]
+        values = [trial.values[:1] for trial in study.trials]
         worst = min(chain.from_iterable(values), default=0.0)  # of a failed trial
         first = [score[0] if score else worst for score in values]
         best = [value - first[DEFAULT] for value in accumulate(first, max)]

@@ -163,7 +163,10 @@ def _columns(cell: Cell, method: type[Spec], table: Sequence[Row]) -> dict[str, 
     dimensions: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         "training.optimiser": (
             {name: training[name] for name in ("optimiser", "lr")},
-            [{"optimiser": row.optimiser, "lr": _rate(row, unit)} for row in table],
+            [
+                {"optimiser": row.optimiser, "lr": round(unit * row.rate, 6) if row.optimiser == "sgd" else row.rate}
+                for row in table
+            ],
         ),
         "training.weight_decay": (
             {"weight_decay": training["weight_decay"]},
@@ -178,10 +181,6 @@ def _columns(cell: Cell, method: type[Spec], table: Sequence[Row]) -> dict[str, 
             [{name: round(unit * row.sgd_rate, 6)} for row in table],
         )
     return {name: (canonical(default), tuple(map(canonical, column))) for name, (default, column) in dimensions.items()}
-
-
-def _rate(row: Row, unit: float) -> float:
-    return round(unit * row.rate, 6) if row.optimiser == "sgd" else row.rate
 
 
 def _parameters(cell: Cell, method: type[Spec]) -> list[Dimension]:

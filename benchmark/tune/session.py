@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import optuna
 from filelock import FileLock
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from ...methods import METHODS
 from ...metrics import sign
@@ -38,33 +39,24 @@ from ..suites.apart import begin
 from ..suites.cell import Cell
 from ..suites.request import Request, parse_setting
 from ..suites.select import apply_settings, impossible, narrow, with_own
-from ..suites.suite import TUNING_SEED, Sampler, Suite, load_suite
+from ..suites.suite import TUNING_SEED, Sampler, load_suite
 from ..suites.tuned import Tuned, Values, read_tuned, write_tuned
 from .design import Design, applied, values
 
 FIRST, KEPT = 3, 4  # the first rung has a third of the rounds; a quarter of its trials continues
 LEAST = 2  # fewest trials of the last rung: the suite's own setting and another one
 DEFAULT = 0  # the trial with the suite's own setting; it is never pruned
+NO_VALIDATION = "no validation figure: no node or graph is for validation; give the split a share of validation"
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
-class Halving(optuna.pruners.BasePruner):
-    """Keeps the best trials of a whole rung, and trial 0.
+class Tried(NamedTuple):
+    """A trial. params: dimension name -> choice. values: its validation figures, one per finished rung; negated if
+    lower is better."""
 
-    Optuna's SuccessiveHalvingPruner compares a trial with those that reported before it, so the number that continues
-    depends on their order. This one is called after all trials of the rung have reported, and keeps a fixed number.
-    """
-
-    def __init__(self, kept: Mapping[int, int]) -> None:
-        self.kept = kept  # rounds of a rung -> number of trials that continue
-
-    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
-        step = trial.last_step
-        assert step is not None
-        reports = {t.number: t.intermediate_values for t in study.get_trials(deepcopy=False)}
-        seen = {number: scores[step] for number, scores in reports.items() if step in scores}
-        order = sorted(seen, key=lambda number: (number != DEFAULT, -seen[number], number))
-        return trial.number not in order[: self.kept[step]]
+    number: int
+    params: dict[str, str]
+    values: list[float]
 
 
 class Study:
@@ -80,21 +72,12 @@ class Study:
     ) -> None:
         self.suite, self.cell, self.seeds = suite, cell, tuple(seeds)
         self.design = Design(cell, sampler)
-        self.dimensions = self.design.dimensions
         self.points = points = self.design.points(self.design.trials if trials is None else trials)
         rounds = cell.training.rounds
         self.rungs: list[int] = sorted({max(1, rounds // FIRST), rounds})
         self.sizes: list[int] = [len(points), max(min(LEAST, len(points)), len(points) // KEPT)][: len(self.rungs)]
-        pruner = Halving(dict(zip(self.rungs, self.sizes[1:], strict=False)))
-        self.storage = optuna.storages.InMemoryStorage()
-        self.optuna = optuna.create_study(storage=self.storage, study_name=self.id, direction="maximize", pruner=pruner)
-        distributions: dict[str, BaseDistribution] = {
-            dimension.name: CategoricalDistribution(dimension.choices) for dimension in self.dimensions
-        }
-        for point in points:
-            self.optuna.enqueue_trial(point)
-        self.alive = [self.optuna.ask(distributions) for _ in points]
-        self.trials = tuple(self.alive)
+        self.trials = tuple(Tried(number, point, []) for number, point in enumerate(points))
+        self.alive, self.failed = list(self.trials), set[int]()  # trials of the current rung; numbers
         self.rung, self.ran, self.reasons = 0, 0, list[str]()
 
     @cached_property
@@ -123,9 +106,8 @@ class Study:
         """The cells of the current rung; empty after the last."""
         return [cell for trial in self.alive for cell in self._cells(trial)]
 
-    def _cells(self, trial: optuna.Trial) -> list[Cell]:
-        changed, rounds = applied(self.cell, trial.params), self.rungs[self.rung]
-        short = _short(changed, rounds)
+    def _cells(self, trial: Tried) -> list[Cell]:
+        short = _short(applied(self.cell, trial.params), self.rungs[self.rung])
         return [Cell(**{**dict(short), "seed": seed, "tuning": TRIAL}) for seed in self.seeds]
 
     def tell(self, rows: Mapping[str, Row]) -> None:
@@ -134,32 +116,40 @@ class Study:
         for trial in self.alive:
             trial_rows = [rows[cell.key] for cell in self._cells(trial)]
             self.ran += sum(row.rounds or 0 for row in trial_rows)
-            if reasons := [_lacking(row) for row in trial_rows if row.val is None or row.status != "ok"]:
+            reasons = [
+                f"{row.status}: {row.error}" if row.status != "ok" else NO_VALIDATION
+                for row in trial_rows
+                if row.val is None or row.status != "ok"
+            ]
+            if reasons:
                 self.reasons += reasons
-                self.optuna.tell(trial, state=TrialState.FAIL)
+                self.failed.add(trial.number)
             else:
-                values = [sign(row.score_metric) * (row.val or 0) for row in trial_rows]
-                trial.report(sum(values) / len(trial_rows), self.rungs[self.rung])
+                figures = [sign(row.score_metric) * (row.val or 0) for row in trial_rows]
+                trial.values.append(sum(figures) / len(trial_rows))
                 scored.append(trial)
-        last = self.rung == len(self.rungs) - 1
-        pruned = [] if last else [trial for trial in scored if trial.should_prune()]
-        for trial in pruned:
-            self.optuna.tell(trial, state=TrialState.PRUNED)
-        for trial in scored if last else ():
-            self.optuna.tell(trial, self.values(trial)[-1])
-        self.alive = [] if last else [trial for trial in scored if trial not in pruned]
         self.rung += 1
+        size = self.sizes[self.rung] if self.rung < len(self.rungs) else 0
+        order = sorted(scored, key=lambda trial: (trial.number != DEFAULT, -trial.values[-1], trial.number))
+        self.alive = sorted(order[:size], key=lambda trial: trial.number)
 
-    def values(self, trial: optuna.Trial) -> list[float]:
-        """Validation figures of a trial, one per finished rung; negated if lower is better."""
-        frozen = self.optuna.trials[trial.number]
-        return list(frozen.intermediate_values.values())
+    def for_optuna(self) -> list[FrozenTrial]:
+        """The trials in Optuna's form."""
+        distributions: dict[str, BaseDistribution] = {
+            dimension.name: CategoricalDistribution(dimension.choices) for dimension in self.design.dimensions
+        }
+        frozen = []
+        for number, params, figures in self.trials:
+            ended = TrialState.COMPLETE if len(figures) == len(self.rungs) else TrialState.PRUNED
+            state, value = (TrialState.FAIL, None) if number in self.failed else (ended, figures[-1])
+            by_rounds = dict(zip(self.rungs, figures, strict=False))
+            frozen.append(create_trial(state=state, value=value, params=params, distributions=distributions,
+                                       intermediate_values=by_rounds))  # fmt: skip
+        return frozen
 
     def chosen(self, commit: str) -> Tuned:
         """The best of the trials that ran for all rounds, the first if equal. UserError if there is none."""
-        full = {
-            n: scores for n, trial in enumerate(self.trials) if len(scores := self.values(trial)) == len(self.rungs)
-        }
+        full = {trial.number: trial.values for trial in self.trials if len(trial.values) == len(self.rungs)}
         if not full:
             reason = self.reasons[0] if self.reasons else "no trial has run"
             raise UserError(f"{self.id}: all trials failed, the first with {reason}; nothing was chosen")
@@ -180,13 +170,6 @@ class Study:
 
 def _short(cell: Cell, rounds: int) -> Cell:
     return Values(training={"rounds": rounds}).applied(cell)
-
-
-def _lacking(row: Row) -> str:
-    """Return why a row has no validation figure."""
-    if row.status != "ok":
-        return f"{row.status}: {row.error}"
-    return "no validation figure: no node or graph is for validation; give the split a share of validation"
 
 
 STUDIES = ".studies"  # below the folder of trials
@@ -229,10 +212,16 @@ def studies(wanted: Wanted) -> dict[str, list[Study]]:
         cells.setdefault((cell.dataset.name, cell.method.name), cell)
     if not cells:
         raise UserError(f"nothing matches: suite {suite.name!r} has none of these methods and datasets")
+    scored = {seed for block in suite.cross for seed in block.seeds}
     by_dataset: dict[str, list[Study]] = {}
     for (dataset, _), cell in cells.items():
         seeds = wanted.seeds or suite.tune.seeds_of(dataset)
-        _check_seeds(suite, seeds)
+        for seed in seeds:
+            if seed in scored or seed < TUNING_SEED:
+                why = (
+                    f"suite {suite.name!r} scores it" if seed in scored else f"seeds below {TUNING_SEED} are for scores"
+                )
+                raise UserError(f"seed {seed} cannot be tuned on: {why}; tuning seeds are {TUNING_SEED} and up")
         by_dataset.setdefault(dataset, []).append(
             Study(suite.name, cell, wanted.trials or suite.tune.trials, seeds, suite.tune.sampler)
         )
@@ -242,14 +231,6 @@ def studies(wanted: Wanted) -> dict[str, list[Study]]:
 def own_settings(results: Path, dataset: str, metric: str | None) -> Path:
     """The file of settings of one of the user's own datasets: one per metric."""
     return results / f"{dataset.partition(':')[2]}.{metric or 'accuracy'}.tuned.yaml"
-
-
-def _check_seeds(suite: Suite, seeds: Iterable[int]) -> None:
-    scored = {seed for block in suite.cross for seed in block.seeds}
-    for seed in seeds:
-        if seed in scored or seed < TUNING_SEED:
-            why = f"suite {suite.name!r} scores it" if seed in scored else f"seeds below {TUNING_SEED} are for scores"
-            raise UserError(f"seed {seed} cannot be tuned on: {why}; tuning seeds are {TUNING_SEED} and up")
 
 
 @dataclass(frozen=True)
@@ -274,7 +255,8 @@ class Tuner:
         `Job.run`. After an interruption, the same call continues.
         """
         while cells := [(study.suite, cell) for study in studies for cell in study.cells()]:
-            rows = self._rows(cells, complain, observer)
+            job = Job(cells, self.store, self.options, self.rerun)
+            rows = {row.key: row for row in job.carry_out(complain, observer())}
             for study in studies:
                 study.tell(rows)
         results = []
@@ -284,7 +266,11 @@ class Tuner:
                 results.append((study, study.chosen(git_state()[0])))
             except UserError as error:
                 complain(str(error))
-        self._write(results)
+        with FileLock(self.store.root / LOCKS / "tuned.lock"):
+            table = read_tuned(self.out)
+            for study, chosen in results:
+                table.setdefault(study.cell.method.name, {})[study.cell.dataset.name] = chosen
+            write_tuned(self.out, table)
         return [chosen for _, chosen in results]
 
     def left(self, studies: Iterable[Study]) -> list[list[tuple[Cell, int]]]:
@@ -306,21 +292,6 @@ class Tuner:
             current = finished
         return runs
 
-    def _rows(
-        self, cells: Sequence[tuple[str, Cell]], complain: Callable[[str], object], observer: Callable[[], Observer]
-    ) -> dict[str, Row]:
-        job = Job(cells, self.store, self.options, self.rerun)
-        plan = job.plan()
-        job.run(job.load(plan, complain), observer())
-        return {row.key: row for row in job.rows(plan)}
-
-    def _write(self, results: Iterable[tuple[Study, Tuned]]) -> None:
-        with FileLock(self.store.root / LOCKS / "tuned.lock"):
-            table = read_tuned(self.out)
-            for study, chosen in results:
-                table.setdefault(study.cell.method.name, {})[study.cell.dataset.name] = chosen
-            write_tuned(self.out, table)
-
     def _keep(self, study: Study) -> None:
         """Store the study in Optuna's format, for Optuna's tools. Nothing is read from there."""
         name = f"{safe_name(study.cell.method.name)}.{safe_name(study.cell.dataset.name)}.log"
@@ -329,5 +300,6 @@ class Tuner:
         with TemporaryDirectory(dir=path.parent) as folder:
             new = str(Path(folder) / path.name)
             storage = optuna.storages.JournalStorage(JournalFileBackend(new))
-            optuna.copy_study(from_study_name=study.id, from_storage=study.storage, to_storage=storage)
+            kept = optuna.create_study(storage=storage, study_name=study.id, direction="maximize")
+            kept.add_trials(study.for_optuna())
             os.replace(new, path)

@@ -118,7 +118,7 @@ class FedSagePlus(Generation, FedSage):
         return 4 * (weights * (len(facts.clients) + 5) + made * d)
 
     def phases(self, config: TrainConfig) -> list[Phase]:
-        start = Phase((Step(self.begin, lambda server, uploads: {}),), 1, scored=False, name="start", everyone=True)
+        start = Phase((Step(self.begin),), 1, scored=False, name="start", everyone=True)
         turns = Phase(
             (
                 Step(self.offer, self.relay, only=self.owner),

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ...benchmark.engine import Batch, Features, Streams, as_graph, rate, section
-from .neighgen import product
+from ...benchmark.engine import Batch, Features, Streams, as_graph, rate, segment_product
 
 
 class MendedFeatures(Features):
@@ -31,11 +30,9 @@ class MendedFeatures(Features):
     def sparse(self) -> bool:
         return False
 
-    @section("dense")
     def __matmul__(self, weight: torch.Tensor) -> torch.Tensor:
-        rows = self.generated.split(self.extra)
-        made = [product(x, w) for x, w in zip(rows, weight.unbind(0), strict=True)]
-        return torch.cat([self.original @ weight, *made])[self.order]
+        made = segment_product(self.generated, weight, self.extra)
+        return torch.cat([self.original @ weight, made])[self.order]
 
     def dense(self) -> torch.Tensor:
         return torch.cat([self.original.dense(), self.generated])[self.order]
@@ -91,7 +88,6 @@ class PooledFeatures(MendedFeatures):
         ends = torch.searchsorted(places, torch.tensor(self.extra).cumsum(0)).tolist()
         return Held(rows, places, [end - start for start, end in pairwise([0, *ends])])
 
-    @section("dense")
     def __matmul__(self, weight: torch.Tensor) -> torch.Tensor:
         made = [self._times(*each) for each in zip((self.needed, self.sums), weight.chunk(2, dim=2), strict=True)]
         return torch.cat([self.original @ weight, torch.cat(made, 1)])[self.order]
@@ -99,8 +95,7 @@ class PooledFeatures(MendedFeatures):
     def _times(self, held: Held, weight: torch.Tensor) -> torch.Tensor:
         """Return (G, h) each client's rows times its weights (K, d, h), 0 for other generated rows."""
         weight = weight.contiguous()  # oneDNN takes minutes for columns of a wider matrix
-        parts = zip(held.rows.split(held.sizes), weight.unbind(0), strict=True)
-        products = torch.cat([product(x, w) for x, w in parts])
+        products = segment_product(held.rows, weight, held.sizes)
         return products.new_zeros(len(self.generated), products.shape[1]).index_copy(0, held.places, products)
 
 

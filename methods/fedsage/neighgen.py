@@ -1,9 +1,5 @@
 """NeighGen (FedSage+): predicts the number of missing neighbours of a node, and their features.
 
-Products of its wide matrices: dense ones by oneDNN if torch has it, thinned ones (few non-zeros) by entry. torch's
-products of float32 matrices call MKL, which uses only AVX2 on processors of other vendors; oneDNN uses all instructions
-of the processor. On an AMD EPYC with AVX-512 a product as wide as NeighGen's takes half the time.
-
 After ReLU and dropout a trained wide layer has few non-zeros: on Coauthor-Physics half of a node's 2048 entries at the
 start, and 8 after twenty epochs. A sparse product reads only the matrix rows of these entries and takes a thirtieth of
 the time. With a share of non-zeros above FEW the product is dense.
@@ -26,47 +22,23 @@ from ...benchmark.engine import (
     NodeClient,
     Params,
     Streams,
+    active_kernels,
     on_host,
     placed,
-    rate,
     section,
+    segment_add,
+    segment_product,
     take_rows,
     to_scipy_csr,
     to_torch_csr,
+    torch_source,
 )
-
-ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-
-
-def product(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Return (n, k) @ (k, m), plus a bias (m,); all three get gradients."""
-    result: torch.Tensor = _Product.apply(a, b, bias)
-    return result
+from ..parts.encoders import dropout_factors, named
 
 
-def multiply(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Return `product` without gradients."""
-    if ONEDNN and a.is_cpu and a.numel() and b.numel():  # oneDNN does not accept empty matrices
-        result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(a, b.T, bias, "none", [], "")
-        return result
-    return a @ b if bias is None else torch.addmm(bias, a, b)
-
-
-class _Product(Function):
-    @staticmethod
-    def forward(ctx: Any, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        ctx.save_for_backward(a, b)
-        return multiply(a, b, bias)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (grad,), (a, b) = grads, ctx.saved_tensors
-        for_a, for_b, for_bias = ctx.needs_input_grad
-        return (
-            multiply(grad, b.T) if for_a else None,
-            multiply(grad.T, a).T if for_b else None,  # with m far below k, four times as fast as a.T @ grad
-            grad.sum(0) if for_bias else None,
-        )
+def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return (n, k) @ (k, m) without gradients."""
+    return active_kernels().products(a, b.unsqueeze(0), (len(a),))
 
 
 FEW = 1 / 25  # up to this share of non-zeros all three products are faster by entry
@@ -82,9 +54,7 @@ class Thinned:
 
     def times(self, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         """Return (n, k) @ (k, m) + (m,)."""
-        if self.entries is None:
-            return multiply(self.rows, b, bias)
-        return (self.entries @ b).add_(bias)
+        return (multiply(self.rows, b) if self.entries is None else self.entries @ b).add_(bias)
 
     def across(self, grad: torch.Tensor | sp.csr_matrix) -> Any:
         """Return (n, k)^T @ (n, m), the gradient of b; sparse if both factors are."""
@@ -159,7 +129,7 @@ class NeighGen:
         dGen's bias starts at 1: with a random bias all nodes of a client may be below 0, where ReLU has no gradient,
         and the client would never learn to generate (as the first of ten on Cora).
         """
-        source = torch.Generator().manual_seed(int(generator.integers(2**63)))
+        source = torch_source(generator)
         params = {f"encoder.{n}": v for n, v in self.encoder.init(generator, features, self.latent).items()}
         shapes = {"degree": (1, self.latent), "grow.0": (WIDTHS[0], self.latent), "grow.1": (WIDTHS[1], WIDTHS[0])}
         shapes |= {f"slot.{p}": (self.width or features, WIDTHS[1]) for p in range(self.slots)}
@@ -179,10 +149,7 @@ class NeighGen:
 
     def encode(self, params: Params, batch: Batch, streams: Streams | None) -> torch.Tensor:
         """Return encodings (N, latent) of the rows of one client. streams: given in training only."""
-        weights = {
-            name.removeprefix("encoder."): value for name, value in params.items() if name.startswith("encoder.")
-        }
-        return self.encoder.forward(weights, batch, streams).logits
+        return self.encoder.forward(named(params, "encoder"), batch, streams).logits
 
     def missing(self, params: Params, encoding: torch.Tensor) -> torch.Tensor:
         """Return the predicted numbers (N,) of missing neighbours, not rounded."""
@@ -190,8 +157,7 @@ class NeighGen:
 
     def keep(self, streams: Streams, purpose: str, rows: int) -> torch.Tensor:
         """Return the factors (rows, 2048) of the dropout before the last layer."""
-        drawn = streams.keep(purpose, [rows * WIDTHS[1]], self.dropout).view(rows, WIDTHS[1])
-        return drawn.float() / (1 - rate(self.dropout))
+        return dropout_factors(streams, purpose, (rows, WIDTHS[1]), self.dropout)
 
     def generate(
         self, params: Params, encoding: torch.Tensor, counts: torch.Tensor, keep: torch.Tensor | None = None
@@ -213,10 +179,10 @@ class NeighGen:
         return made[torch.cat(places).argsort()] if places else made
 
 
-@section("dense")
 def linear(params: Params, name: str, rows: torch.Tensor) -> torch.Tensor:
     """Return `rows` W^T + b of a single client."""
-    return product(rows, params[f"{name}.weight"].squeeze(0).T, params[f"{name}.bias"].squeeze(0))
+    sizes = (len(rows),)
+    return segment_add(segment_product(rows, params[f"{name}.weight"].mT, sizes), params[f"{name}.bias"], sizes)
 
 
 @section("dense")

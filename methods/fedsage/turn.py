@@ -28,7 +28,7 @@ from ...benchmark.engine import (
 )
 from ..fedavg import FedAvg
 from .mending import Mending
-from .neighgen import Impaired, NeighGen, Thinned, hide, impair, linear, match, product
+from .neighgen import Impaired, NeighGen, Thinned, hide, impair, linear, match, multiply
 
 
 def random_neighbours(
@@ -105,9 +105,9 @@ class Answer:
             back = self.inputs[p].towards(towards, self._slot(p)[0])
             wide.index_add_(0, users, self.common_wide[p] - back)
         wide *= self.keep * (self.wide > 0)
-        narrow = product(wide, self.shown["grow.1.weight"].detach()) * (self.narrow > 0)
-        gradients |= {"grow.1.weight": product(wide.T, self.narrow), "grow.1.bias": wide.sum(0)}
-        gradients |= {"grow.0.weight": product(narrow.T, self.z), "grow.0.bias": narrow.sum(0)}
+        narrow = multiply(wide, self.shown["grow.1.weight"].detach()) * (self.narrow > 0)
+        gradients |= {"grow.1.weight": multiply(wide.T, self.narrow), "grow.1.bias": wide.sum(0)}
+        gradients |= {"grow.0.weight": multiply(narrow.T, self.z), "grow.0.bias": narrow.sum(0)}
         return gradients
 
 

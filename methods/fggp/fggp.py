@@ -119,8 +119,8 @@ class FGGP(FedAvg):
     nearest: int = option(30, "entries used in a prediction (code: 30, logged run 40)", ge=1)
     temperature: float = option(0.1, "temperature of a prediction's weights (code: 0.1)", gt=0)
 
-    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [backbone.turned_into(ViewModel) for backbone in super().architecture(backbones)]
+    def adapt(self, backbone: Backbone) -> Backbone:
+        return backbone.turned_into(ViewModel)
 
     def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
         reason = super().skip(facts, backbones)
@@ -186,7 +186,7 @@ class FGGP(FedAvg):
         node_class, weight = self._classes_and_weights(clients, out.logits)
         local, present = self._prototypes(clients, out.embedding, node_class, weight)
         drawn, _ = self._prototypes(clients, view.embedding, node_class, weight)
-        a, b = (unit_rows(means.flatten(0, 1)).view_as(means) / self.align_temperature**0.5 for means in (drawn, local))
+        a, b = (unit_rows(means) / self.align_temperature**0.5 for means in (drawn, local))
         within, across = a @ a.mT, a @ b.mT
         absent = ~present.unsqueeze(1)
         rivals = within.masked_fill(absent | torch.eye(clients.classes, dtype=torch.bool), FAR)

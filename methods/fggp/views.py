@@ -22,6 +22,7 @@ from ...benchmark.engine import (
     placed,
     segment_add,
     segment_product,
+    torch_source,
 )
 from ..parts.contrast import unit_rows
 
@@ -34,7 +35,7 @@ class ViewModel(GCN):
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
         params = super().init(generator, features, classes)
-        source = torch.Generator().manual_seed(int(generator.integers(2**63)))
+        source = torch_source(generator)
         return params | {
             "view.0.weight": glorot(features, self.hidden, source),
             "view.1.weight": glorot(self.hidden, self.hidden, source),

@@ -25,7 +25,7 @@ def unit_rows(rows: torch.Tensor) -> torch.Tensor:
     A node without features and neighbours in a view has embedding 0 as long as the biases are 0. `F.normalize` would
     give it the gradient 1 / eps = 1e12, which makes the optimiser's state or the parameters useless.
     """
-    length = rows.norm(dim=1, keepdim=True)
+    length = rows.norm(dim=-1, keepdim=True)
     return torch.where(length > 0, rows / length.masked_fill(length == 0, 1), rows.detach())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -81,14 +80,6 @@ def shared_part(params: Params) -> Params:
     return {name.removeprefix(SHARED): value for name, value in params.items() if name.startswith(SHARED)}
 
 
-@dataclass
-class Pair:
-    """The passes of both models on the clients' data, rows in client order."""
-
-    private: Forward
-    shared: Forward
-
-
 class DualModel(LocalTraining):
     """The private and the shared model are trained together, each on a separate loss; the server averages the shared
     models. The private models are scored.
@@ -110,9 +101,9 @@ class DualModel(LocalTraining):
         server.state["model"] = server.initial_model(shared_backbone(server.backbones))
         return {"model": server.state["model"]}
 
-    def pair(self, clients: ClientBatch) -> Pair:
-        """Return a training pass of both models."""
-        return Pair(clients.forward(), self.shared_forward(clients, training=True))
+    def pair(self, clients: ClientBatch) -> tuple[Forward, Forward]:
+        """Return a training pass of the private and of the shared models on the clients' data."""
+        return clients.forward(), self.shared_forward(clients, training=True)
 
     def shared_forward(self, clients: ClientBatch, *, training: bool) -> Forward:
         backbone = shared_backbone(clients.network.backbones)

@@ -1,4 +1,5 @@
-"""Encoders of graph sets, and the small networks on top of them, stacked over the clients like every backbone.
+"""Encoders of graph sets, and the small networks on top of them, stacked over the clients like every backbone; graphs
+padded to a few sizes, for batched products within each graph.
 
 Methods whose paper fixes the architecture build them (`Method.architecture`), with width and depth of the run's
 backbone and without dropout. Rows are dense; `sizes`: rows per client, possibly 0. Also losses of unsupervised graph
@@ -23,10 +24,12 @@ from ...benchmark.engine import (
     GraphBatch,
     Operator,
     Params,
+    Streams,
     glorot,
     normalised,
     option,
     owners,
+    rate,
     section,
     segment_add,
     segment_product,
@@ -141,6 +144,11 @@ def linear(params: Params, name: str, rows: torch.Tensor, sizes: Sizes) -> torch
     return segment_add(segment_product(rows, params[f"{name}.weight"], sizes), params[f"{name}.bias"], sizes)
 
 
+def dropout_factors(streams: Streams, purpose: str, shape: tuple[int, int], p: float) -> torch.Tensor:
+    """Return the factors of dropout of a single client's rows: 0, or 1 / (1 - p)."""
+    return streams.keep(purpose, [shape[0] * shape[1]], p).view(shape).float() / (1 - rate(p))
+
+
 def prelu(rows: torch.Tensor, slope: torch.Tensor, sizes: Sizes) -> torch.Tensor:
     """Return max(x, 0) + a min(x, 0). slope: (K, 1), a of each client."""
     return torch.where(rows > 0, rows, rows * slope[owners(sizes)])
@@ -237,3 +245,61 @@ def to_global_from_previous(
     FCLG's Eq. 7 and 8). Rows: codes under the current, the received global and the earlier local model.
     """
     return F.softplus((F.cosine_similarity(now, previous) - F.cosine_similarity(now, shared)) / tau)
+
+
+@dataclass(frozen=True)
+class Padded:
+    """The graphs of a batch, grouped by size: the number of nodes, rounded up to a power of two.
+
+    For each size: rows (b, size), the nodes of its b graphs; real (b, size), bool, False for padding, which repeats a
+    graph's last node; graphs (b,), their indices in the batch. nodes (N,), graphs_at (B,): the index of each node and
+    graph in results that are concatenated by size.
+    """
+
+    rows: list[torch.Tensor]
+    real: list[torch.Tensor]
+    graphs: list[torch.Tensor]
+    nodes: torch.Tensor
+    graphs_at: torch.Tensor
+
+    @classmethod
+    def of(cls, batch: GraphBatch) -> Padded:
+        """Return the padded graphs of a batch, computed once."""
+        if "padded" not in batch.memo:
+            batch.memo["padded"] = cls._compute(batch.lengths)
+        padded: Padded = batch.memo["padded"]
+        return padded
+
+    @classmethod
+    def _compute(cls, lengths: np.ndarray) -> Padded:
+        first = np.cumsum(lengths) - lengths
+        size = 2 ** np.ceil(np.log2(np.maximum(lengths, 1))).astype(np.int64)
+        rows, real, graphs = [], [], []
+        for width in np.unique(size):
+            place = np.flatnonzero(size == width)
+            step, n = np.arange(width), lengths[place, None]
+            rows.append(first[place, None] + np.minimum(step, n - 1))
+            real.append(step < n)
+            graphs.append(place)
+        nodes = np.concatenate([ids[kept] for ids, kept in zip(rows, real, strict=True)])
+        return cls(
+            list(map(torch.from_numpy, rows)),
+            list(map(torch.from_numpy, real)),
+            list(map(torch.from_numpy, graphs)),
+            torch.from_numpy(np.argsort(nodes)),
+            torch.from_numpy(np.argsort(np.concatenate(graphs))),
+        )
+
+    def gathered(self, weights: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Return (B, M, h): per graph the sum over its nodes i of weights_i rows_i^T. weights: (N, M), rows: (N, h)."""
+        sums = [(weights[at] * real.unsqueeze(2)).mT @ rows[at] for at, real in zip(self.rows, self.real, strict=True)]
+        return torch.cat(sums)[self.graphs_at]
+
+    def spread(self, weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """Return (N, h): per node the sum over m of its weights times its graph's values. weights: (N, M), values: (B,
+        M, h)."""
+        sums = [
+            (weights[at] @ values[graphs])[real]
+            for at, real, graphs in zip(self.rows, self.real, self.graphs, strict=True)
+        ]
+        return torch.cat(sums)[self.nodes]

@@ -34,8 +34,8 @@ class CommonWidth(LocalTraining):
     delivers = "personal"
     heterogeneous = True
 
-    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [backbone.model_copy(update={"linear_head": True}) for backbone in super().architecture(backbones)]
+    def adapt(self, backbone: Backbone) -> Backbone:
+        return backbone.model_copy(update={"linear_head": True})
 
     def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
         widths = sorted({backbone.hidden for backbone in backbones})

@@ -16,14 +16,28 @@ from .personal import CommonWidth
 FAR = 1e9  # larger than any distance of embeddings
 
 
-def class_means(embedding: torch.Tensor, batch: Batch, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return mean embeddings (K, C, h) of each client's training nodes per class, 0 without any, and counts (K, C)."""
-    rows = batch.rows["train"]
+def class_counts(batch: Batch, classes: int, rows: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the number (K, C) of each client's training nodes (or `rows`) per class."""
+    rows = batch.rows["train"] if rows is None else rows
     slot = batch.owner[rows] * classes + batch.label[rows]
-    count = torch.bincount(slot, minlength=batch.clients * classes)
-    total = segment_sum(embedding[rows], slot, batch.clients * classes)
-    mean = total / count.clamp(min=1).unsqueeze(1)
-    return mean.view(batch.clients, classes, -1), count.view(batch.clients, classes)
+    return torch.bincount(slot, minlength=batch.clients * classes).view(batch.clients, classes)
+
+
+def class_means(
+    embedding: torch.Tensor, batch: Batch, classes: int, rows: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return mean embeddings (K, C, h) of each client's training nodes (or `rows`) per class, 0 without any, and their
+    counts (K, C)."""
+    rows = batch.rows["train"] if rows is None else rows
+    slot, count = batch.owner[rows] * classes + batch.label[rows], class_counts(batch, classes, rows)
+    total = segment_sum(embedding[rows], slot, batch.clients * classes).view(batch.clients, classes, -1)
+    return total / count.clamp(min=1).unsqueeze(2), count
+
+
+def of_held(counts: torch.Tensor, *tables: torch.Tensor) -> list[list[torch.Tensor]]:
+    """Return the classes that each client has by counts (K, C), and its rows for them of each table (K, C, ...)."""
+    held = [count.nonzero().squeeze(1) for count in counts]
+    return [held, *([rows[classes] for rows, classes in zip(table, held, strict=True)] for table in tables)]
 
 
 def distance(embedding: torch.Tensor, batch: Batch, prototypes: torch.Tensor) -> torch.Tensor:
@@ -64,11 +78,8 @@ class PrototypeExchange(CommonWidth):
         embedding = clients.forward(training=False).embedding
         means, counts = class_means(embedding, clients.batch, clients.classes)
         means = self.compressed(clients, means, counts)
-        held = [count.nonzero().squeeze(1) for count in counts]
-        return {
-            "prototypes": [mean[classes] for mean, classes in zip(means, held, strict=True)],
-            "classes": held,
-        } | self.extras(counts, held)
+        held, sent = of_held(counts, means)
+        return {"prototypes": sent, "classes": held} | self.extras(counts, held)
 
     def compressed(self, clients: ClientBatch, means: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         """Return the prototypes as they are sent. means: (K, C, h); counts: (K, C) training nodes."""

@@ -6,6 +6,9 @@ of the site only. Without the script, all tables are shown in the order of rank.
 
 from __future__ import annotations
 
-from .pages import Drawn, Whole, pages
+from ..text import slug
 
-__all__ = ["Drawn", "Whole", "pages"]
+
+def page_of(kind: str, name: str) -> str:
+    """The file of the page of a board, method, dataset or paper."""
+    return f"{kind}-{slug(name.lower() if kind == 'paper' else name)}.html"

@@ -26,7 +26,7 @@ from ...benchmark.suites.catalogue import catalogue, entry, is_board
 from ..board import FEDAVG, LOCAL, Board
 from ..characteristics import groups_of
 from ..figures.style import COLOUR_OF, CROWD
-from ..groups import display, families, family, kind_of_data, published, uploads
+from ..groups import display, family, kind_of_data, published, uploads
 from ..leaderboard import ABOUT_REPORTED, REPORTED, key_findings
 from ..papers import papers
 from ..provenance import protocol
@@ -36,7 +36,7 @@ from ..reproduction.view import View
 from ..special_tables import client_summary
 from ..templating import document, environment
 from ..text import Cell, Interval, Span, finite, plain, slug
-from . import tables
+from . import page_of, tables
 
 SPARE = 8  # a line break is intended if the next word and this number of characters would have fitted
 _MARKDOWN = MarkdownIt("commonmark", {"html": False})
@@ -104,22 +104,6 @@ def _joined(lines: list[str], width: int) -> list[str]:
 INDEX = "index.html"
 
 
-def board_page(suite: str) -> str:
-    return f"board-{slug(suite)}.html"
-
-
-def method_page(method: str) -> str:
-    return f"method-{slug(method)}.html"
-
-
-def dataset_page(dataset: str) -> str:
-    return f"dataset-{slug(dataset)}.html"
-
-
-def paper_page(paper: str) -> str:
-    return f"paper-{slug(paper.lower())}.html"
-
-
 METRICS = {"macro_f1": "Macro-F1", "worst": "Worst client", "val": "Validation"}  # shown together with the score
 
 
@@ -142,7 +126,7 @@ def board_data(ranking: Ranking) -> dict[str, Any]:
             {
                 "name": plain(task),
                 "dataset": plain(str(board.task_row(task)["dataset"])),
-                "page": dataset_page(str(board.task_row(task)["dataset"])),
+                "page": page_of("dataset", str(board.task_row(task)["dataset"])),
                 "groups": list(groups_of(ranking.plain.characteristics, task)),
             }
             for task in tasks
@@ -165,7 +149,7 @@ def _method(ranking: Ranking, name: str) -> dict[str, Any]:
     method = ranking.board.method_of[name]
     return {
         "name": plain(display(name)),
-        "page": method_page(method),
+        "page": page_of("method", method),
         "family": family(method),
         "uploads": uploads(method) or ["other"],
         "status": ranking.board.status(name),
@@ -179,7 +163,6 @@ def _percent(value: float) -> float | None:
 
 
 TEMPLATES = Path(__file__).parent / "templates"
-LINKS = (board_page, dataset_page, method_page, paper_page)
 
 
 @dataclass(frozen=True)
@@ -208,7 +191,7 @@ class Whole:
     def methods(self) -> list[str]:
         """Methods with rows on a board, then the registered ones without, each by name."""
         ranked = {method for each in self.boards for method in each.board.method_of.values()}
-        return sorted(ranked) + sorted(set(families()) - ranked)
+        return sorted(ranked) + sorted(catalogue()["method"].keys() - ranked)
 
     @property
     def datasets(self) -> list[str]:
@@ -238,39 +221,43 @@ class Whole:
 def pages(whole: Whole) -> dict[str, str]:
     """All pages by file name."""
     known = {
-        **{each.board.title: board_page(each.board.suite) for each in whole.boards},
-        **{f"{plain(display(name))}, method": method_page(name) for name in whole.methods},
-        **{f"{plain(name)}, dataset": dataset_page(name) for name in whole.datasets},
-        **{f"{paper.name}, paper": paper_page(paper.name) for paper in papers() if whole.has_paper(paper.name)},
+        **{each.board.title: page_of("board", each.board.suite) for each in whole.boards},
+        **{f"{plain(display(name))}, method": page_of("method", name) for name in whole.methods},
+        **{f"{plain(name)}, dataset": page_of("dataset", name) for name in whole.datasets},
+        **{f"{paper.name}, paper": page_of("paper", paper.name) for paper in papers() if whole.has_paper(paper.name)},
     }
 
-    def made(template: str, title: str, data: Mapping[str, Any] | None = None, **values: Any) -> str:
-        text = _environment().get_template(f"{template}.html")
-        return text.render(whole=whole, title=title, data={"pages": known, **(data or {})}, **values)
+    texts: dict[str, str] = {}
 
-    texts = {INDEX: made("index", "Leaderboard", findings=key_findings(whole.boards), lists=_lists(whole, known))}
+    def add(kind: str, name: str, title: str, data: Mapping[str, Any] | None = None, **values: Any) -> None:
+        page = _environment().get_template(f"{kind}.html")
+        text = page.render(whole=whole, title=title, data={"pages": known, **(data or {})}, **values)
+        texts[INDEX if kind == "index" else page_of(kind, name)] = text
+
+    add("index", "", "Leaderboard", findings=key_findings(whole.boards), lists=_lists(whole, known))
     for each in whole.boards:
-        texts[board_page(each.board.suite)] = made("board", each.board.title, {"board": board_data(each)}, part=each)
+        add("board", each.board.suite, each.board.title, {"board": board_data(each)}, part=each)
     for name in whole.methods:
-        texts[method_page(name)] = made("method", plain(display(name)), method=name, known=entry("method", name))
+        add("method", name, plain(display(name)), method=name, known=entry("method", name))
     for name in whole.datasets:
-        texts[dataset_page(name)] = made("dataset", plain(name), dataset=name, known=entry("dataset", name))
+        add("dataset", name, plain(name), dataset=name, known=entry("dataset", name))
     for paper in papers():
         if views := {suite: whole.views[suite] for suite in paper.tables if suite in whole.views}:
-            texts[paper_page(paper.name)] = made("paper", paper.name, paper=paper, views_of=views)
+            add("paper", paper.name, paper.name, paper=paper, views_of=views)
     return texts
 
 
 def _lists(whole: Whole, known: Mapping[str, str]) -> dict[str, dict[str, dict[str, str]]]:
-    methods: dict[str, dict[str, str]] = {}
+    """Heading -> group -> title -> page, of the lists of the index."""
+    lists: dict[str, dict[str, dict[str, str]]] = {"Methods": {}, "Datasets": {}, "Papers": {}}
     for name in whole.methods:
-        methods.setdefault(families().get(name, "other"), {})[plain(display(name))] = method_page(name)
-    datasets: dict[str, dict[str, str]] = {}
+        lists["Methods"].setdefault(family(name), {})[plain(display(name))] = page_of("method", name)
     for name in whole.datasets:
-        datasets.setdefault(kind_of_data(name), {})[plain(name)] = dataset_page(name)
-    tables_run = {name.removesuffix(", paper"): file for name, file in known.items() if file.startswith("paper-")}
-    reproduced = {"tables that were run again": tables_run} if tables_run else {}
-    return {"Methods": methods, "Datasets": datasets, "Papers": reproduced}
+        lists["Datasets"].setdefault(kind_of_data(name), {})[plain(name)] = page_of("dataset", name)
+    papers_run = {title.removesuffix(", paper"): file for title, file in known.items() if file.startswith("paper-")}
+    if papers_run:
+        lists["Papers"]["tables that were run again"] = papers_run
+    return lists
 
 
 @cache
@@ -282,9 +269,8 @@ def _environment() -> Environment:
     templates.filters |= {"exact": lambda value: f"{value:.6g}", "cell": cell_html, "pixels": pixels}
     templates.filters |= {"block": block, "inline": inline, "documentation": documentation, "linked": linked}
     templates.globals |= {"style": Markup(style), "script": Markup(script), "policy": _policy(style, script)}
-    templates.globals |= {each.__name__: each for each in (*LINKS, published, protocol_summary, protocol_details)}
+    templates.globals |= {"page_of": page_of, "published": published, "protocol_parts": protocol_parts}
     templates.globals |= {"html_tables": tables, "plot_width": PLOT_WIDTH, "note": document("ranks.md")}
-    templates.globals |= {"catalogue": catalogue}
     templates.globals |= {"reported_head": ABOUT_REPORTED, "reported_headers": REPORTED}
     return templates
 
@@ -306,16 +292,11 @@ def _policy(style: str, script: str) -> str:
     return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
 
 
-def protocol_summary(board: Board) -> list[str]:
-    """The first line of the protocol (tasks, seeds) and its warnings in bold. Markdown."""
+def protocol_parts(board: Board) -> tuple[list[str], list[str]]:
+    """The protocol as markdown: its first line (tasks, seeds) with the warnings in bold, and the other lines."""
     first, *rest = protocol(board)
-    return [first, *(line for line in rest if line.startswith("- **"))]
-
-
-def protocol_details(board: Board) -> list[str]:
-    """The lines of the protocol that are not in `protocol_summary`."""
-    summary = protocol_summary(board)
-    return [line for line in protocol(board) if line not in summary]
+    warnings = [line for line in rest if line.startswith("- **")]
+    return [first, *warnings], [line for line in rest if line not in warnings]
 
 
 PLOT_WIDTH = 96  # pixels of the small plot of a rank's interval

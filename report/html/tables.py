@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 import pandas as pd
@@ -13,9 +13,9 @@ from ...benchmark.store.schema import mapping
 from .. import tables
 from ..board import FEDAVG, Board
 from ..compare import compare
-from ..groups import display
+from ..groups import METHOD, display
 from ..inference import BASELINES
-from ..papers import papers
+from ..papers import Reading, papers
 from ..provenance import missing, reasons
 from ..ranking import Ranking
 from ..reproduction.match import difference, unit_values
@@ -24,20 +24,22 @@ from ..reproduction.view import VERDICTS, View
 from ..statistics import signed_rank_posterior
 from ..text import (
     ABSENT,
+    NOTHING,
     Cell,
     Column,
-    Line,
     Span,
     Table,
     finite,
     number,
     number_cell,
+    numbers_by_name,
     percent,
     plain,
     points,
     score_text,
     slug,
 )
+from . import page_of
 
 HASH = 12  # characters of a code version
 PAIR = (", tuned", ", published defaults")  # ends of the titles of two boards that differ in their settings only
@@ -46,29 +48,16 @@ MIN_PAIRED = 6  # datasets for an interval
 
 
 def summary_table(ranking: Ranking) -> Table:
-    """The ranked methods of a board in the columns of the index: scores, differences, win rate, cost."""
-    table = tables.ranking_table(ranking)
-    scores = [title for title in table.titles if title.startswith(("Mean ", "Against")) and "rank" not in title]
-    table = table.only(["Method", *scores, "Traffic", "Published"])
-    table = replace(table, lines=table.lines[: len(ranking.board.ranked)])
-    added = [_relative_time(ranking)]
+    """The ranked methods of a board in the columns of the index: scores, differences, cost."""
+    kept = re.compile(r"Method|Mean (?!rank).*|Against .*|Traffic|Published")
+    columns = [column for column in tables.ranking_columns(ranking) if kept.fullmatch(column.title)]
     if ranking.macro_f1 is not None:
-        means = ranking.macro_f1.scores.mean()
-        added.insert(0, Column("Macro-F1, %", lambda name: Cell(percent(means[name]), means[name]), falling=True))
-    lines = [replace(line, cells=[*line.cells, *(one.cell(line.entrant) for one in added)]) for line in table.lines]
-    titles = [*table.titles[:2], *(one.title for one in added[:-1]), *table.titles[2:-1], added[-1].title, "Published"]
-    return replace(table, columns=[*table.columns, *added], lines=lines).only(titles)
-
-
-def _relative_time(ranking: Ranking) -> Column:
-    seconds = ranking.table["seconds"]
-    base = seconds.get(FEDAVG, float("nan"))
-
-    def cell(name: str) -> Cell:
-        share = seconds[name] / base
-        return Cell(f"{number(share, 1)}x", share) if finite(share) else Cell(ABSENT)
-
-    return Column("Time / FedAvg", cell)
+        macro_f1 = numbers_by_name(ranking.macro_f1.scores.mean(), percent)
+        columns.insert(2, Column("Macro-F1, %", macro_f1, falling=True))
+    times = ranking.table["seconds"] / ranking.table["seconds"].get(FEDAVG, float("nan"))
+    ratio = numbers_by_name(times, lambda share: f"{share:.1f}x" if finite(share) else ABSENT)
+    columns.insert(-1, Column("Time / FedAvg", ratio))
+    return tables.ranking_lines(ranking, columns, ranking.table.index)
 
 
 def partner(ranking: Ranking, boards: Sequence[Ranking]) -> tuple[Ranking, Ranking] | None:
@@ -87,20 +76,18 @@ def side_by_side(tuned: Ranking, defaults: Ranking) -> Table:
     shared = grids[0].index.intersection(grids[1].index)
     names = [name for name in tuned.table.index if name in grids[1]] if tuned.board.ranked else []
     after, before = (grid.loc[shared, names].groupby("dataset").mean() for grid in grids)
-    note = f"{len(after)} datasets"
+    note, changes = f"{len(after)} datasets", (after - before).mean()
     columns = [
-        Column("Method", lambda name: Cell(plain(display(name)), name), "method"),
-        Column(
-            "Published defaults, %", lambda name: number_cell(before[name].mean(), score_text), falling=True, note=note
-        ),
-        Column("Tuned, %", lambda name: number_cell(after[name].mean(), score_text), falling=True, note=note),
-        Column("Change, points", lambda name: number_cell((after - before)[name].mean(), points), falling=True),
+        METHOD,
+        Column("Published defaults, %", numbers_by_name(before.mean(), score_text), falling=True, note=note),
+        Column("Tuned, %", numbers_by_name(after.mean(), score_text), falling=True, note=note),
+        Column("Change, points", numbers_by_name(changes, points), falling=True),
     ]
     for title, grid in (("defaults", before), ("tuned", after)):
         if FEDAVG in names:
             columns.append(Column(f"Against FedAvg, {title}, points", partial(_against, grid), falling=True))
-    lines = [Line([one.cell(name) for one in columns], name, tuned.board.method_of[name], "ranked") for name in names]
-    return Table("both", "Published defaults and tuned settings on the same tasks", columns, lines)
+    caption = "Published defaults and tuned settings on the same tasks"
+    return Table.of("both", caption, columns, names, tuned.board.entry)
 
 
 def _by_place(board: Board) -> pd.DataFrame:
@@ -137,9 +124,8 @@ def comparison_table(board: Board, name: str) -> Table | None:
         Column("Traffic / FedAvg", partial(_ratio, shares["traffic"])),
         Column("Time / FedAvg", partial(_ratio, shares[board.clock])),
     ]
-    lines = [Line([column.cell(line) for column in columns]) for line in comparison.tasks.to_dict("records")]
-    caption = f"{display(name)} against FedAvg: {board.title}"
-    return Table(f"duel:{slug(board.suite)}:{slug(name)}", caption, columns, lines)
+    caption, lines = f"{display(name)} against FedAvg: {board.title}", comparison.tasks.to_dict("records")
+    return Table.of(f"duel:{slug(board.suite)}:{slug(name)}", caption, columns, lines)
 
 
 def _difference(line: pd.Series) -> Cell:
@@ -154,8 +140,8 @@ def _difference(line: pd.Series) -> Cell:
 def _ratio(shares: pd.Series, line: pd.Series) -> Cell:
     share = float(shares[line["task"]])
     if not finite(share):
-        return Cell(ABSENT, None, "absent")
-    return Cell(f"{share:.2g}x" if share < 1 else f"{number(share, 0 if share >= 10 else 1)}x", share)
+        return NOTHING
+    return Cell(f"{share:.2g}x" if share < 1 else f"{share:.{0 if share >= 10 else 1}f}x", share)
 
 
 def places_table(boards: Sequence[Ranking], method: str) -> Table:
@@ -163,16 +149,18 @@ def places_table(boards: Sequence[Ranking], method: str) -> Table:
     entrants = [tables.ranked_entrant(each, name) for each in boards for name in entries(each.board, method)]
     baselines = {name: f"Against {display(name)}, points" for name in BASELINES}
     columns = [
-        Column("Board", lambda entrant: Cell((Span(entrant.board.title, "link",
-                                                   f"board-{slug(entrant.board.suite)}.html"),)), "text"),
+        Column("Board", _board, "text"),
         Column("Entry", lambda entrant: Cell(plain(display(entrant.name)), entrant.name), "word"),
         Column("Place", _place),
         *(column for column in tables.RANKING[2:4]),
         *(Column(title, partial(tables.against_cell, base), falling=True) for base, title in baselines.items()),
         *(column for column in tables.RANKING if column.title in ("Traffic", tables.TIME.title)),
-    ]  # fmt: skip
-    lines = [Line([column.cell(entrant) for column in columns]) for entrant in entrants]
-    return Table(f"places:{slug(method)}", f"{display(method)} on the boards", columns, lines)
+    ]
+    return Table.of(f"places:{slug(method)}", f"{display(method)} on the boards", columns, entrants)
+
+
+def _board(entrant: tables.Entrant) -> Cell:
+    return Cell((Span(entrant.board.title, "link", page_of("board", entrant.board.suite)),))
 
 
 def entries(board: Board, method: str) -> list[str]:
@@ -184,7 +172,7 @@ def _place(entrant: tables.Entrant) -> Cell:
     """The place of an entry by mean rank, with its letters; its status if it is not ranked."""
     name, inference = entrant.name, entrant.ranking.inference
     if name not in inference.order:
-        return Cell(entrant.board.status(name), None, "absent")
+        return Cell(entrant.board.status(name), mark="absent")
     place = inference.order.index(name) + 1
     letters = f" ({inference.groups[name]})" if inference.groups else ""
     return Cell(f"{place} of {len(inference.order)}{letters}", place)
@@ -210,12 +198,15 @@ def versions_table(boards: Sequence[Ranking], method: str) -> Table:
         for version, rows in made_with.groupby("method_version", sort=True):
             commits = sorted({str(sha)[:HASH] or ABSENT for sha in rows["git_sha"].fillna("")})
             days = sorted({str(moment)[:10] for moment in rows["started"]})
-            texts = [board.title, str(version)[:HASH], str(len(rows)), ", ".join(commits)]
-            texts.append(days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}")
-            lines.append(Line([Cell(plain(text)) for text in texts]))
+            when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+            lines.append([board.title, str(version)[:HASH], str(len(rows)), ", ".join(commits), when])
     titles = ("Board", "Code version", "Rows", "Commits", "Days")
-    columns = [Column(title, lambda cells: Cell(""), "text") for title in titles]
-    return Table(f"versions:{slug(method)}", f"Code versions of {display(method)}", columns, lines)
+    columns = [Column(title, partial(_text_at, place), "text") for place, title in enumerate(titles)]
+    return Table.of(f"versions:{slug(method)}", f"Code versions of {display(method)}", columns, lines)
+
+
+def _text_at(place: int, line: list[str]) -> Cell:
+    return Cell(plain(line[place]))
 
 
 def used_parameters(boards: Sequence[Ranking], method: str) -> dict[str, str]:
@@ -228,26 +219,14 @@ def used_parameters(boards: Sequence[Ranking], method: str) -> dict[str, str]:
     return {name: ", ".join(sorted(values)) for name, values in used.items()}
 
 
-@dataclass(frozen=True)
-class PaperReading:
-    """A reading of a paper that concerns a method."""
-
-    paper: str
-    id: str
-    meaning: str
-    source: str
-
-
-def readings_of(method: str) -> list[PaperReading]:
-    """The readings of the papers that concern a method, each once."""
-    readings: dict[tuple[str, str], PaperReading] = {}
+def readings_of(method: str) -> dict[tuple[str, str], Reading]:
+    """The readings of the papers that concern a method, by paper and id; of several tables' the first."""
+    readings: dict[tuple[str, str], Reading] = {}
     for paper in papers():
-        for table in paper.tables.values():
-            for reading in paper.readings_of(table):
-                if method in reading.methods:
-                    known = PaperReading(paper.name, reading.id, reading.meaning, reading.source)
-                    readings.setdefault((paper.name, reading.id), known)
-    return list(readings.values())
+        for reading in (reading for table in paper.tables.values() for reading in paper.readings_of(table)):
+            if method in reading.methods:
+                readings.setdefault((paper.name, reading.id), reading)
+    return readings
 
 
 def paper_table(view: View) -> Table:
@@ -257,8 +236,7 @@ def paper_table(view: View) -> Table:
     for place in view.columns:
         named = [view.paper.label(view.table, a, v) for a, v in zip(view.table.columns, place, strict=True)]
         columns.append(Column(plain(", ".join(named)), partial(_compared, view, place)))
-    lines = [Line([column.cell(line) for column in columns]) for line in view.lines]
-    return Table("", f"{view.paper.name}, Table {view.table.table}", columns, lines)
+    return Table.of("", f"{view.paper.name}, Table {view.table.table}", columns, view.lines)
 
 
 def _compared(view: View, place: tuple[str, ...], line: str) -> Cell:
@@ -280,14 +258,9 @@ def claims_table(views: Sequence[View]) -> Table:
         Column("Reading", lambda view: Cell(plain(view.reading.id) or "as stated"), "text"),
         Column("What it means", lambda view: Cell(plain(view.reading.meaning, 1000) or ABSENT), "text"),
         *(Column(word.capitalize(), partial(_verdicts, word)) for word in VERDICTS),
-        Column("Median of ours - published, points", _median_gap),
+        Column("Median of ours - published, points", lambda view: number_cell(view.gap, partial(signed, digits=2))),
     ]
-    lines = [Line([column.cell(view) for column in columns]) for i, view in enumerate(views) if view.ran or not i]
-    return Table("", "Claims under each reading", columns, lines)
-
-
-def _median_gap(view: View) -> Cell:
-    return Cell(signed(view.gap, 2) if finite(view.gap) else ABSENT, view.gap if finite(view.gap) else None)
+    return Table.of("", "Claims under each reading", columns, [view for view in views if view.ran or view is views[0]])
 
 
 def _verdicts(word: str, view: View) -> Cell:

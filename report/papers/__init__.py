@@ -11,7 +11,7 @@ table has the key of the table in the YAML file (`fgssl-table1`) and is in bench
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
 from itertools import product
@@ -19,8 +19,6 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-
-__all__ = ["Claim", "Extra", "Filter", "Paper", "Place", "Printed", "Reading", "Table", "papers", "printed", "tables"]
 
 
 @cache
@@ -274,6 +272,6 @@ class Paper(_Frozen):
                 return words[value]
         return value
 
-    def rows(self, table: Table, figures: tuple[Printed, ...]) -> Iterator[Printed]:
+    def figures(self, table: Table) -> list[Printed]:
         """The printed figures of a table."""
-        return (row for row in figures if (row.paper, row.table) == (self.name, table.table))
+        return [row for row in printed() if (row.paper, row.table) == (self.name, table.table)]

@@ -15,14 +15,12 @@ import pandas as pd
 from ...benchmark.store.schema import TAKEN_OVER, Row
 from .. import provenance
 from ..board import Board
-from ..papers import Filter, Paper, Reading, Table, papers, printed, tables
+from ..papers import Filter, Paper, Reading, Table, papers, tables
 from ..templating import document
-from ..text import ABSENT, count, finite, markdown_table as markdown, md, mean_std, spans
+from ..text import ABSENT, count, markdown_table as markdown, md, mean_std, spans
 from .match import SuiteRows, chosen
 from .page import page, signed
 from .view import MIN_SEEDS, VERDICTS, View, csv
-
-__all__ = ["INDEX", "coverage", "files", "texts", "views"]
 
 INDEX = "REPRODUCTION.md"
 HEADERS = [
@@ -60,15 +58,13 @@ def files(results: Path) -> list[Path]:
 def views(suite: str, rows: SuiteRows) -> list[View]:
     """The table of a suite under each reading, the base first."""
     paper, spec = tables()[suite]
-    base = View.base(paper, spec, list(paper.rows(spec, printed())), rows)
+    base = View.base(paper, spec, rows)
     return [base, *(base.under(reading, rows) for reading in paper.readings_of(spec)[1:])]
 
 
 def coverage(suite: str, rows: Sequence[Row]) -> tuple[int, int]:
     """The number of printed figures for which we have a value under the base reading, and the number of all."""
-    frame = pd.DataFrame([row.model_dump() for row in rows], columns=list(Row.model_fields))
-    paper, spec = tables()[suite]
-    cells = View.base(paper, spec, list(paper.rows(spec, printed())), SuiteRows(frame)).cells
+    cells = View.base(*tables()[suite], SuiteRows.of(rows)).cells
     return sum(ours.n > 0 for ours in cells), len(cells)
 
 
@@ -138,7 +134,7 @@ def _line(suite: str, spec: Table, view: View) -> list[str]:
         f"[{suite}]({suite}/{INDEX})",
         f"{len(ran)}/{len(view.cells)}",
         spans(seed for ours in ran for seed in ours.seeds) or ABSENT,
-        signed(view.gap, 2) if finite(view.gap) else ABSENT,
+        signed(view.gap, 2),
         *(str(verdicts.count(word)) for word in VERDICTS),
         str(sum(claim.size in ("agrees", "more") for claim in view.affected_claims)),
     ]

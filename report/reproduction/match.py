@@ -13,7 +13,7 @@ import pandas as pd
 from ...benchmark.store.schema import Row, parameters
 from ...registry import did_you_mean
 from ..display_names import JSON_COLUMNS
-from ..papers import Filter, Paper, Printed, Reading, Table, printed, tables
+from ..papers import Filter, Paper, Printed, Reading, Table, tables
 
 
 class RowInfo(NamedTuple):
@@ -75,6 +75,10 @@ class SuiteRows:
         self.parsed = {column: [parameters(value) for value in self.rows[column]] for column in sorted(JSON_COLUMNS)}
         self._numbers: dict[str, np.ndarray] = {}
         self._matches: dict[str, np.ndarray] = {}  # many filters have the same conditions
+
+    @classmethod
+    def of(cls, rows: Iterable[Row], history: Callable[[str], dict[str, Any]] = lambda key: {}) -> SuiteRows:
+        return cls(pd.DataFrame([row.model_dump() for row in rows], columns=list(Row.model_fields)), history)
 
     def select(self, where: Filter, columns: list[str]) -> pd.DataFrame:
         """Columns of the rows that match a filter, by seed and start."""
@@ -176,7 +180,7 @@ def keys_of_readings(suite: str, names: Sequence[str], rows: Iterable[Row]) -> s
     for name in names:
         if name not in known:
             raise did_you_mean(name, known, f"reading of {suite}")
-    words = [words_of for figure in paper.rows(table, printed()) for words_of in paper.meanings(table, figure)]
+    words = [words_of for figure in paper.figures(table) for words_of in paper.meanings(table, figure)]
     filters = [where for name in names for words_of in words for where in paper.cells(table, known[name], words_of)]
-    suite_rows = SuiteRows(pd.DataFrame([row.model_dump() for row in rows], columns=list(Row.model_fields)))
+    suite_rows = SuiteRows.of(rows)
     return {str(key) for where in filters for key in suite_rows.select(where, ["key"])["key"]}

@@ -14,16 +14,18 @@ from ..papers import Paper, Place, Printed, papers
 from ..provenance import reasons
 from ..statistics import stratified_difference
 from ..templating import document
-from ..text import ABSENT, count, finite, literal, markdown_table, md, number, points
+from ..text import ABSENT, count, finite, literal, markdown_table, md, number, points, with_bounds
 from .match import difference, unit_values
-from .view import MIN_SEEDS, VERDICTS, JudgedClaim, View
+from .view import MIN_SEEDS, VERDICTS, JudgedClaim, View, ruling
 
 MINUS = "\N{MINUS SIGN}"
 SIZES = {"less": "less than", "agrees": "agrees with", "more": "more than"}
 
 
 def signed(value: float, digits: int) -> str:
-    """The number with its sign, with a typographic minus; zero has no sign."""
+    """The number with its sign, with a typographic minus; zero has no sign; a dash for NaN."""
+    if not finite(value):
+        return ABSENT
     text = f"{abs(value):.{digits}f}"
     return text if float(text) == 0 else f"{MINUS if value < 0 else '+'}{text}"
 
@@ -61,10 +63,14 @@ def verdict_text(claim: JudgedClaim | None) -> str:
         return f"*{claim.verdict}*"
     figure, gap = claim.figures[0], claim.difference
     scale, places = figure.scale, digits(figure)
-    word = f"**{claim.verdict}**" if claim.verdict != "inconclusive" else claim.verdict
     interval = f" ({signed(scale * gap.low, places)} to {signed(scale * gap.high, places)})"
-    text = f"{word}<br>{signed(scale * gap.mean, places)}{interval if claim.n >= MIN_SEEDS else f', n={claim.n}'}"
+    basis = interval if claim.n >= MIN_SEEDS else f", n={claim.n}"
+    text = f"{_stressed(claim.verdict)}<br>{signed(scale * gap.mean, places)}{basis}"
     return f"{text}<br>{SIZES[claim.size]} {gain_text(claim)}" if claim.size else text
+
+
+def _stressed(verdict: str) -> str:
+    return verdict if verdict == "inconclusive" else f"**{verdict}**"
 
 
 def gain_text(claim: JudgedClaim) -> str:
@@ -77,15 +83,13 @@ LONG = 2000  # characters of a sentence
 
 def definitions(views: Sequence[View]) -> list[str]:
     """A line for each reading: meaning and source; empty if there is one reading only."""
-    return [_definition(view) for view in views] if len(views) > 1 else []
-
-
-def _definition(view: View) -> str:
-    reading = view.reading
-    text = f"**{md(reading.id)}**: {md(reading.meaning, LONG)} Source: {md(reading.source, LONG)}"
-    if not view.affected:
-        return f"{text} *It changes no figure of this table.*"
-    return text if view.ran else f"{text} *Not run.*"
+    lines = []
+    for view in views if len(views) > 1 else ():
+        reading = view.reading
+        note = "" if view.ran else " *Not run.*" if view.affected else " *It changes no figure of this table.*"
+        meaning, source = md(reading.meaning, LONG), md(reading.source, LONG)
+        lines.append(f"**{md(reading.id)}**: {meaning} Source: {source}{note}")
+    return lines
 
 
 def figures_by_reading(base: View, others: Sequence[View]) -> str:
@@ -98,7 +102,8 @@ def figures_by_reading(base: View, others: Sequence[View]) -> str:
         [_place(base, figure), printed_text(figure), *(_ours(view, figure) for view in (base, *others))]
         for figure in changed
     ]
-    return markdown_table(lines, ["", "paper", *_headings(base, others)], "l" + "r" * (len(others) + 2))
+    headings = ["", "paper", *(md(view.reading.id) for view in (base, *others))]
+    return markdown_table(lines, headings, "l" + "r" * (len(others) + 2))
 
 
 def claims_by_reading(base: View, others: Sequence[View]) -> str:
@@ -114,12 +119,8 @@ def claims_by_reading(base: View, others: Sequence[View]) -> str:
         text = f"{base.row_label(base.table.line(figures[0]))} > {_place(base, figures[1])}"
         verdicts = [verdict_text(claim) or ABSENT for claim in judged]
         lines.append([text, gain_text(first), *verdicts, md(", ".join(support)) or "none"])
-    headings = ["Claim", "published", *_headings(base, others), "supported under"]
+    headings = ["Claim", "published", *map(md, names), "supported under"]
     return markdown_table(lines, headings, "lr" + "l" * (len(others) + 2)) if lines else ""
-
-
-def _headings(base: View, others: Sequence[View]) -> list[str]:
-    return [md(view.reading.id) for view in (base, *others)]
 
 
 def _place(view: View, figure: Printed) -> str:
@@ -136,14 +137,12 @@ FEW = 3  # a note on more figures than this is not shown
 def page(suite: str, views: Sequence[View], extra: str, provenance: Sequence[str]) -> str:
     """The page of a table. views: one per reading, the base first. extra: a table, or empty."""
     base, others = views[0], [view for view in views[1:] if view.ran]
-    known = {"suite": suite, "view": base, "paper": base.paper, "spec": base.table, "least": MIN_SEEDS}
-    readings = {
-        "readings": definitions(views),
-        "by_figure": figures_by_reading(base, others),
-        "by_claim": claims_by_reading(base, others),
-    }
-    shown = {"extra": extra, "notes": _notes(base), "missing": _missing(views), "facts": provenance}
-    return document("reproduction.md", **known, **readings, **shown, columns=_columns, claims=_claims, tally=tally)
+    return document(
+        "reproduction.md", suite=suite, view=base, paper=base.paper, spec=base.table, least=MIN_SEEDS, extra=extra,
+        readings=definitions(views), by_figure=figures_by_reading(base, others),
+        by_claim=claims_by_reading(base, others), notes=_notes(base), missing=_missing(views), facts=provenance,
+        columns=_columns, claims=_claims, tally=tally,
+    )  # fmt: skip
 
 
 def _columns(view: View, block: Sequence[Place]) -> str:
@@ -202,7 +201,7 @@ def _missing(views: Sequence[View]) -> list[str]:
             if figure not in view.affected or view.paper.is_mean(view.table, figure):
                 continue
             ours = view.ours[figure]
-            where = f"{view.row_label(view.table.line(figure))}, {view.heading(view.table.column(figure))}{reading}"
+            where = f"{_place(view, figure)}{reading}"
             if bad := [row for row in ours.rows if row.status != "ok"]:
                 lines.append(f"{where}: {literal('; '.join(reasons(pd.DataFrame(bad))))}")
             if ours.settings > 1:
@@ -302,6 +301,4 @@ def _judged(view: View | None, claims: Sequence[JudgedClaim]) -> list[str]:
         first, second = (view.ours[figure].seeds for figure in claim.figures)
         strata.append([first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())])
     gain = stratified_difference(strata, [1 / len(strata)] * len(strata))
-    verdict = "**supported**" if gain.low > 0 else "**contradicted**" if gain.high <= 0 else "inconclusive"
-    text = f"{verdict}, {points(gain.mean)} ({points(gain.low)} to {points(gain.high)})"
-    return [text, " / ".join(map(str, counts(claims)))]
+    return [f"{_stressed(ruling(gain))}, {with_bounds(gain)}", " / ".join(map(str, counts(claims)))]

@@ -44,14 +44,18 @@ class JudgedClaim:
         return "less" if high < self.gain else "more" if low > self.gain else "agrees"
 
 
+def ruling(difference: Difference) -> Ruling:
+    """The verdict on "first beats second" from the interval of first minus second."""
+    return "supported" if difference.low > 0 else "contradicted" if difference.high <= 0 else "inconclusive"
+
+
 def judge(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[Ruling, Difference | None, int]:
     """The verdict on "first beats second", the paired difference and the number of pairs, from scores by seed."""
     seeds = sorted(first.keys() & second.keys())
     if not seeds:
         return "not run", None, 0
     difference = paired_difference([first[s] for s in seeds], [second[s] for s in seeds])
-    verdict: Ruling = "supported" if difference.low > 0 else "contradicted" if difference.high <= 0 else "inconclusive"
-    return verdict if len(seeds) >= MIN_SEEDS else "inconclusive", difference, len(seeds)
+    return ruling(difference) if len(seeds) >= MIN_SEEDS else "inconclusive", difference, len(seeds)
 
 
 def judged(paper: Paper, table: Table, ours: Mapping[Printed, Ours]) -> list[JudgedClaim]:
@@ -87,22 +91,21 @@ class View:
     affected: frozenset[Printed] = frozenset()  # figures that the reading changes; the others are as under the base
 
     @classmethod
-    def base(cls, paper: Paper, table: Table, figures: Sequence[Printed], rows: SuiteRows) -> View:
+    def base(cls, paper: Paper, table: Table, rows: SuiteRows) -> View:
         """The table under the base reading."""
-        reading = paper.readings_of(table)[0]
+        figures, reading = paper.figures(table), paper.readings_of(table)[0]
         ours = {figure: compare(paper, table, reading, figure, rows) for figure in figures}
         return cls(paper, table, reading, figures, ours, judged(paper, table, ours), frozenset(figures))
 
     def under(self, reading: Reading, rows: SuiteRows) -> View:
         """The table under another reading; self is the view of the base."""
-        affected = frozenset(figure for figure in self.figures if self._changes(reading, figure))
-        changed = {figure: compare(self.paper, self.table, reading, figure, rows) for figure in affected}
-        ours = self.ours | changed
+        words = {figure: self.paper.meanings(self.table, figure) for figure in self.figures}
+        affected = frozenset(
+            figure for figure in words if any(reading.changes(self.reading, each) for each in words[figure])
+        )
+        ours = self.ours | {figure: compare(self.paper, self.table, reading, figure, rows) for figure in affected}
         claims = judged(self.paper, self.table, ours)
         return View(self.paper, self.table, reading, self.figures, ours, claims, affected)
-
-    def _changes(self, reading: Reading, figure: Printed) -> bool:
-        return any(reading.changes(self.reading, words) for words in self.paper.meanings(self.table, figure))
 
     @property
     def ran(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from fglbench.benchmark.engine import Arrangement, ClientBatch, Method, Phase, Step, TrainConfig
+from fglbench.benchmark.engine import Arrangement, ClientBatch, Method, Phase, Step
 from fglbench.benchmark.engine.optim import StackedOptimiser
 from fglbench.benchmark.engine.target import Target
 from fglbench.datasets.federation import Federation
@@ -85,14 +85,6 @@ class ReadsTheGraph(FedAvg):
     def predict(self, params, network, data):
         labels = [batch.graph.ndata.get("label", batch.label) for batch in data]
         return with_known_labels(super().predict(params, network, data), torch.cat(labels))
-
-
-class ReadsTheMembers(FedAvg):
-    """Answers with the labels on the clients' graphs."""
-
-    def predict_own(self, params, clients):
-        label = torch.cat([member.graph.ndata["label"] for member in clients.members])
-        return with_known_labels(super().predict_own(params, clients), label)
 
 
 class ArrangesToRemember(FedAvg):
@@ -173,13 +165,6 @@ class EasyTest(FedAvg):
         clients.batch.masks["test"][:] = clients.batch.masks["train"]
 
 
-class ElsewhereScored(FedAvg):
-    """Chooses another score."""
-
-    def protocol(self, config: TrainConfig) -> TrainConfig:
-        return config.model_copy(update={"score_on": "global"})
-
-
 class CountsForItself(FedAvg):
     """Replaces the accuracy of the engine."""
 
@@ -194,12 +179,6 @@ class CountsForItself(FedAvg):
 
 class Pooled(Global):
     """Centralised training under another name."""
-
-
-class PooledAndRanked(Global):
-    """The same, and no reference."""
-
-    reference = False
 
 
 class ArrangesMasks(FedAvg):
@@ -243,13 +222,6 @@ class MoreRounds(FedAvg):
         return config.model_copy(update={"rounds": 3 * config.rounds, "local_epochs": 2 * config.local_epochs})
 
 
-class MoreParticipants(FedAvg):
-    """Asks for everyone in every round."""
-
-    def protocol(self, config):
-        return config.model_copy(update={"participation": 1.0})
-
-
 class LongPhase(FedAvg):
     """Has a phase longer than the given rounds."""
 
@@ -271,16 +243,6 @@ class MoreEpochs(FedAvg):
     def client(self, clients):
         clients.load(clients.received["model"])
         clients.fit(self.local_loss, 4 * clients.config.local_epochs)
-        return {"model": clients.params}
-
-
-class ManyNames(FedAvg):
-    """Trains the same model by several optimisers."""
-
-    def client(self, clients):
-        clients.load(clients.received["model"])
-        for name in ("a", "b", "c"):
-            clients.fit(self.local_loss, name=name)
         return {"model": clients.params}
 
 
@@ -330,14 +292,14 @@ class OwnOptimiser(FedAvg):
 # reason. "over": its rows are marked. The name of a check: this check fails.
 OUTCOMES: dict[type[Method], str] = {
     TrainsOnTest: "nothing", AnswersOwn: "nothing", AnswersAnywhere: "nothing",
-    KeepsTheBest: "nothing", ReadsTheGraph: "nothing", ReadsTheMembers: "nothing",
+    KeepsTheBest: "nothing", ReadsTheGraph: "nothing",
     ArrangesToRemember: "refused",
     ComesBackFromTheCollector: "knows_no_random_label", CountsForItself: "knows_no_random_label",
     RemembersOtherCells: "repeats_itself",
-    AgreesWithTheTruth: "refused", EasyTest: "nothing", ElsewhereScored: "refused",
-    Pooled: "refused", PooledAndRanked: "refused", ArrangesMasks: "refused", ArrangesInPlace: "refused",
+    AgreesWithTheTruth: "refused", EasyTest: "nothing",
+    Pooled: "refused", ArrangesMasks: "refused", ArrangesInPlace: "refused",
     Whispers: "stays_local",
-    MoreRounds: "refused", MoreParticipants: "refused", LongPhase: "over", WarmUp: "over", MoreEpochs: "over",
-    ManyNames: "over", OptimiserByHand: "over", TrainsWhenAsked: "over",
+    MoreRounds: "refused", LongPhase: "over", WarmUp: "over", MoreEpochs: "over",
+    OptimiserByHand: "over", TrainsWhenAsked: "over",
     OwnOptimiser: "counts_its_steps",
 }  # fmt: skip

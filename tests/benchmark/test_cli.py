@@ -42,19 +42,16 @@ def test_a_mistake_is_one_line_and_exit_code_2(capsys, arguments, line):
     assert output.err.count("\n") == 1
 
 
-def test_an_unwritable_folder_is_refused_before_any_run(capsys, tmp_path):
+def test_an_unwritable_folder_is_refused_before_any_run(cli, tmp_path):
     (tmp_path / "taken").write_text("")
-    assert main(["run", "--quick", "--results", str(tmp_path / "taken")]) == 2
-    assert capsys.readouterr().err.startswith("fglbench: cannot write results to")
-
-
-def test_dry_run_lists_the_runs_and_writes_nothing(capsys, tmp_path):
-    results = tmp_path / "results"
-    assert (
-        main(["run", "--quick", "-m", "fedavg", "-d", "cora", "--seeds", "4-6", "--dry-run", "--results", str(results)])
-        == 0
+    assert cli(["run", "--quick", "--results", str(tmp_path / "taken")], 2).startswith(
+        "fglbench: cannot write results to"
     )
-    plan, cost = capsys.readouterr().out.split("3 runs, about ")
+
+
+def test_dry_run_lists_the_runs_and_writes_nothing(cli, tmp_path):
+    results = tmp_path / "results"
+    plan, cost = cli(f"run --quick -m fedavg -d cora --seeds 4-6 --dry-run --results {results}").split("3 runs, about ")
     assert plan == (
         "3 runs: 3 to run, 0 done, 0 skipped, 0 failed\n  quick: cora louvain x10 gcn fedavg, seeds 4 5 6\n"
     )
@@ -62,45 +59,41 @@ def test_dry_run_lists_the_runs_and_writes_nothing(capsys, tmp_path):
     assert not results.exists()
 
 
-def test_earlier_failures_are_reported_with_exit_code_1(capsys, tmp_path):
+def test_earlier_failures_are_reported_with_exit_code_1(cli, tmp_path):
     store = Store(tmp_path)
     request = Request(quick=True, methods=("fedavg", "local"), datasets=("cora",), seeds=(0,))
     for (suite, cell), status in zip(select(request), ("failed", "skipped"), strict=True):
         store.append(cell.row(suite, status=status, error="because", started="2026", environment="e"))
     arguments = ["run", "--quick", "-m", "fedavg,local", "-d", "cora", "--seeds", "1", "--results", str(tmp_path)]
-    assert main(arguments) == 1
-    lines = capsys.readouterr().out.splitlines()
+    lines = cli(arguments, 1).splitlines()
     assert lines[0] == "2 runs: 0 to run, 0 done, 1 skipped, 1 failed"
     assert {line.split(":", 1)[1] for line in lines[1:3]} == {" failed: because (1 run)", " skipped: because (1 run)"}
-    assert main([*arguments, "--rerun", "failed", "--dry-run"]) == 0
-    assert "2 runs: 1 to run" in capsys.readouterr().out
+    assert "2 runs: 1 to run" in cli([*arguments, "--rerun", "failed", "--dry-run"])
 
 
-def test_status_names_methods_that_have_not_converged(capsys, tmp_path):
+def test_status_names_methods_that_have_not_converged(cli, tmp_path):
     store = Store(tmp_path)
     for (suite, cell), best in zip(
         select(Request(quick=True, methods=("fedavg",), seeds=(0, 1))), (29, 30, 12), strict=False
     ):
         values = {"best_round": best, "rounds": 30, "val": 0.5, "started": "2026", "environment": "e"}
         store.append(cell.row(suite, status="ok", **values))
-    assert main(["status", "-s", "quick", "--results", str(tmp_path)]) == 0
-    assert "quick: not converged: best in the last 5% of the rounds: fedavg (2)" in capsys.readouterr().out
+    output = cli(f"status -s quick --results {tmp_path}")
+    assert "quick: not converged: best in the last 5% of the rounds: fedavg (2)" in output
 
 
 @pytest.mark.parametrize("kind", ["methods", "datasets", "partitions", "splits", "backbones", "suites"])
-def test_list_names_everything_with_a_summary(capsys, kind):
-    assert main(["list", kind]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_list_names_everything_with_a_summary(cli, kind):
+    lines = cli(["list", kind]).splitlines()
     sample = {"methods": "fedavg", "datasets": "cora", "partitions": "louvain", "splits": "ratio", "backbones": "gcn"}
     (line,) = [line for line in lines if line.split()[0] == sample.get(kind, "quick")]
     assert len(line.split()) > 2
 
 
 @pytest.mark.parametrize(("version", "named"), [((3, 13), "Python 3.13"), ((3, 9), "Python 3.9")])
-def test_an_unsupported_python_is_one_line(capsys, monkeypatch, version, named):
+def test_an_unsupported_python_is_one_line(cli, monkeypatch, version, named):
     monkeypatch.setattr(sys, "version_info", (*version, 0, "final", 0))
-    assert main(["list", "methods"]) == 2
-    output = capsys.readouterr().err
+    output = cli("list methods", 2)
     assert output.startswith(f"fglbench: {named} cannot work: DGL has no build for it; use Python 3.10, 3.11 or 3.12")
 
 
@@ -163,14 +156,14 @@ def test_bugs_are_not_hidden(monkeypatch):
         ),
     ],
 )  # fmt: skip
-def test_the_command_and_the_python_interface_make_the_same_job(tmp_path, monkeypatch, arguments, words):
+def test_the_command_and_the_python_interface_make_the_same_job(tmp_path, monkeypatch, arguments, words, cli):
     def stop(job, *_):
         jobs.append((job.what, job.options, job.rerun, job.missing_rows, job.store.root, job.plan()))
         raise KeyboardInterrupt
 
     jobs = []
     monkeypatch.setattr("fglbench.benchmark.runner.job.Job.load", stop)
-    assert main(["run", *arguments, "--results", str(tmp_path)]) == 130
+    cli(["run", *arguments, "--results", str(tmp_path)], 130)
     with pytest.raises(KeyboardInterrupt):
         fglbench.run(**words, results=tmp_path)
     command, python = jobs
@@ -178,7 +171,7 @@ def test_the_command_and_the_python_interface_make_the_same_job(tmp_path, monkey
     assert command[-1].todo
 
 
-def test_the_command_line_restores_warnings_and_signals(tmp_path, monkeypatch):
+def test_the_command_line_restores_warnings_and_signals(tmp_path, monkeypatch, cli):
     def stop(*_):
         during.append((warnings.showwarning, signal.getsignal(signal.SIGTERM)))
         raise KeyboardInterrupt
@@ -187,7 +180,7 @@ def test_the_command_line_restores_warnings_and_signals(tmp_path, monkeypatch):
     monkeypatch.setattr("fglbench.benchmark.runner.job.Job.load", lambda job, plan, tell: plan)
     monkeypatch.setattr("fglbench.benchmark.runner.job.Job.run", stop)
     before = (warnings.showwarning, signal.getsignal(signal.SIGTERM))
-    assert main(["run", "--quick", "-m", "fedavg", "-d", "cora", "--results", str(tmp_path)]) == 130
+    cli(f"run --quick -m fedavg -d cora --results {tmp_path}", 130)
     assert (warnings.showwarning, signal.getsignal(signal.SIGTERM)) == before
     assert during[0][0] != before[0]
     assert during[0][1] != before[1]
@@ -211,22 +204,20 @@ DEEP, LONG = "[" * 3000, "a" * 300
     ],
     ids=lambda value: value[-1][:20] if isinstance(value, list) else value[:20],
 )
-def test_too_large_arguments_are_one_line(arguments, message, tmp_path, monkeypatch, capsys):
+def test_too_large_arguments_are_one_line(arguments, message, tmp_path, monkeypatch, cli):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder" / "quick" / "fedavg.csv").mkdir(parents=True)
     axes = "datasets: cora, partitions: louvain, clients: 3, splits: ratio, backbones: gcn, methods: fedavg"
     suite = f"description: x\ntraining: {{rounds: 1}}\ncross: {{{axes}, seeds: 1000000000}}\n"
     (tmp_path / "many.yaml").write_text(suite)
-    assert main(arguments) == 2
-    output = capsys.readouterr().err
+    output = cli(arguments, 2)
     assert output.startswith(f"fglbench: {message}")
     assert output.count("\n") == 1
     assert len(output) < 400
 
 
 @pytest.mark.parametrize("variable", ["FGLBENCH_CACHE", "FGLBENCH_MIRROR"])
-def test_an_unknown_home_is_one_line(variable, tmp_path, monkeypatch, capsys):
+def test_an_unknown_home_is_one_line(variable, tmp_path, monkeypatch, cli):
     monkeypatch.setenv("FGLBENCH_CACHE", str(tmp_path))
     monkeypatch.setenv(variable, "~nosuchuser/data")
-    assert main(["data", "fetch", "acm"]) == 2
-    assert f"{variable}: '~nosuchuser/data' names no user of this machine" in capsys.readouterr().err
+    assert f"{variable}: '~nosuchuser/data' names no user of this machine" in cli("data fetch acm", 2)

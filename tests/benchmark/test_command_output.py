@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from fglbench.benchmark.cli import main
 from fglbench.benchmark.cli.common import command, why
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.catalogue import FAMILIES
@@ -21,15 +20,9 @@ from fglbench.report.groups import families
 QUICK = ["run", "--quick", "-m", "fedavg", "-d", "cora", "--dry-run"]
 
 
-def json_of(capsys, *arguments):
-    assert main([*arguments, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def test_every_method_is_listed_on_one_line_with_a_summary(capsys, monkeypatch):
+def test_every_method_is_listed_on_one_line_with_a_summary(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
-    assert main(["list", "methods"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = cli("list methods").splitlines()
     assert {line.split()[0] for line in lines} == set(METHODS.names())
     ours = {name for name in METHODS.names() if METHODS.is_own(METHODS.cls(name))}  # other tests may register theirs
     lines = [line for line in lines if line.split()[0] in ours]
@@ -41,31 +34,29 @@ def test_every_method_is_listed_on_one_line_with_a_summary(capsys, monkeypatch):
     assert order == sorted(order)
 
 
-def test_lists_and_show_as_json(capsys):
-    methods = {entry["name"]: entry for entry in json_of(capsys, "list", "methods")}
+def test_lists_and_show_as_json(json_of):
+    methods = {entry["name"]: entry for entry in json_of("list methods")}
     assert methods["fedprox"]["family"] == "shared model"
-    shown = json_of(capsys, "show", "fedprox")
+    shown = json_of("show fedprox")
     assert (shown["kind"], shown["parameters"][0]["name"]) == ("method", "mu")
-    assert json_of(capsys, "show", "louvain")["facts"]["for"] == "node datasets"
-    assert json_of(capsys, "show", "cora")["facts"]["citation"].startswith("Sen et al.")
+    assert json_of("show louvain")["facts"]["for"] == "node datasets"
+    assert json_of("show cora")["facts"]["citation"].startswith("Sen et al.")
 
 
-def test_a_suite_is_shown(capsys):
-    facts = json_of(capsys, "show", "quick")["facts"]
+def test_a_suite_is_shown(json_of, cli):
+    facts = json_of("show quick")["facts"]
     assert facts["datasets"] == "cora, citeseer, pubmed"
     assert facts["cells"] == str(len(select(Request(quick=True))))
-    assert main(["show", "quick"]) == 0
-    assert "fglbench run -s quick" in capsys.readouterr().out
+    assert "fglbench run -s quick" in cli("show quick")
 
 
-def test_a_plan_as_json(capsys, tmp_path):
-    plan = json_of(capsys, *QUICK, "--results", str(tmp_path))
+def test_a_plan_as_json(json_of, tmp_path, cli):
+    plan = json_of([*QUICK, "--results", str(tmp_path)])
     assert plan["counts"] == {"todo": 2, "done": 0, "skipped": 0, "failed": 0}
     wanted = select(Request(quick=True, methods=("fedavg",), datasets=("cora",)))
     assert [(entry["suite"], entry["key"]) for entry in plan["cells"]] == [(suite, cell.key) for suite, cell in wanted]
     assert plan["cells"][0]["method"]["name"] == "fedavg"
-    assert main(["run", "--quick", "--json", "--results", str(tmp_path)]) == 2
-    assert "--json prints a plan" in capsys.readouterr().err
+    assert "--json prints a plan" in cli(f"run --quick --json --results {tmp_path}", 2)
 
 
 def store_rows(root, request, status, **values):
@@ -74,26 +65,24 @@ def store_rows(root, request, status, **values):
         store.append(cell.row(suite, status=status, started="2026", environment="e", **values))
 
 
-def test_status_gives_each_reason_once(capsys, tmp_path):
+def test_status_gives_each_reason_once(json_of, tmp_path, cli):
     four = ("fedavg", "local", "fedprox", "scaffold")
     store_rows(tmp_path, Request(quick=True, methods=four, datasets=("cora",)), "skipped", error="no data")
     store_rows(tmp_path, Request(quick=True, methods=("moon",), datasets=("cora",)), "failed", error="a bug")
-    assert main(["status", "--results", str(tmp_path)]) == 0
-    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    lines = [line.rstrip() for line in cli(f"status --results {tmp_path}").splitlines()]
     assert "4 methods: skipped: no data (8 runs of quick)" in lines
     assert "moon: failed: a bug (2 runs of quick)" in lines  # not a method of the suite, but shown
     assert lines[1].split() == ["quick", "36", "0", "0", "8", "28", "0", "2"]
     assert any(line.startswith("others: ") for line in lines)
-    (entry,) = json_of(capsys, "status", "--results", str(tmp_path))
+    (entry,) = json_of(f"status --results {tmp_path}")
     assert (entry["suite"], entry["skipped"], entry["others"], len(entry["reasons"])) == ("quick", 8, 2, 10)
 
 
-def test_status_explains_stale(capsys, tmp_path):
+def test_status_explains_stale(cli, tmp_path):
     ((suite, cell),) = select(Request(quick=True, methods=("fedavg",), datasets=("cora",), seeds=(0,)))
     row = cell.row(suite, status="ok", started="2026", environment="e")
     Store(tmp_path).append(row.model_copy(update={"method_version": "0" * 12}))
-    assert main(["status", "--results", str(tmp_path)]) == 0
-    output = capsys.readouterr().out
+    output = cli(f"status --results {tmp_path}")
     assert f"fglbench run -s SUITE --rerun stale --results {tmp_path}" in output
 
 
@@ -111,9 +100,8 @@ def test_few_methods_are_named():
         (["--quick", "-d", "cora", "--split", "none"], "split 'none' is for graph datasets and 'cora' is a node"),
     ],
 )
-def test_a_partition_of_another_task_is_refused_while_planning(capsys, tmp_path, options, words):
-    assert main(["run", *options, "--results", str(tmp_path / "results")]) == 2
-    assert words in capsys.readouterr().err
+def test_a_partition_of_another_task_is_refused_while_planning(cli, tmp_path, options, words):
+    assert words in cli(["run", *options, "--results", str(tmp_path / "results")], 2)
     assert not (tmp_path / "results").exists()
 
 
@@ -128,27 +116,25 @@ def test_the_next_command_is_for_the_folder_of_the_rows():
     assert command("report", Path("runs/my own")) == "fglbench report --results 'runs/my own'"
 
 
-def test_doctor_is_short_and_names_the_sources_of_data(capsys, tmp_path, monkeypatch):
+def test_doctor_is_short_and_names_the_sources_of_data(json_of, tmp_path, monkeypatch, cli):
     monkeypatch.setenv("FGLBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("FGLBENCH_MIRROR", str(tmp_path / "mirror"))
     (tmp_path / "mirror" / "acm").mkdir(parents=True)
     (tmp_path / "mirror" / "acm" / "ACM.npz").write_bytes(b"")
     (tmp_path / "cache" / "datasets").mkdir(parents=True)
     (tmp_path / "cache" / "datasets" / "wiki.npz").write_bytes(b"")
-    document = json_of(capsys, "doctor", "--results", str(tmp_path / "results"))
+    document = json_of(["doctor", "--results", str(tmp_path / "results")])
     wanted = {"wiki": "cache", "acm": "mirror", "cora": "package index", "actor": "upstream", "csbm": "generator"}
     assert {name: document["sources"][name] for name in wanted} == wanted
     assert document["sound"] and document["facts"]["torch and DGL"] == "work together"
     assert "made when needed" in document["facts"]["results"]
-    assert main(["doctor", "--results", str(tmp_path / "results")]) == 0
-    assert len(capsys.readouterr().out.splitlines()) <= 40
+    assert len(cli(["doctor", "--results", str(tmp_path / "results")]).splitlines()) <= 40
     assert not (tmp_path / "results").exists()
 
 
-def test_doctor_names_the_problem(capsys, monkeypatch):
+def test_doctor_names_the_problem(cli, monkeypatch):
     monkeypatch.setattr("fglbench.benchmark.cli.machine._package_problem", lambda: "DGL has no build")
-    assert main(["doctor", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["facts"]["torch and DGL"] == "DGL has no build"
+    assert json.loads(cli("doctor --json", 1))["facts"]["torch and DGL"] == "DGL has no build"
 
 
 def test_the_shell_completes():

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from fglbench.benchmark import compete
-from fglbench.benchmark.cli import main
 from fglbench.benchmark.compete import ordinal, standing_of
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites import suite as suites
@@ -65,9 +64,7 @@ def test_ordinals() -> None:
 
 
 @pytest.mark.usefixtures("registries", "in_process")
-def test_one_command_from_a_file_to_a_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_command_from_a_file_to_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(METHOD.format(name="my-compete"))
     scores = {"fedavg": 0.0, "local": 0.01, "fedprox": 1.0}
@@ -76,41 +73,22 @@ def test_one_command_from_a_file_to_a_place(
     )
     monkeypatch.setattr(compete, "published_tasks", lambda suite: [known])
     arguments = ["compete", "mine.py", "-d", "csbm", "--trials", "2", "--rounds", "3", "--seeds", "2", "-j", "1"]
-    assert main([*arguments, "--dry-run"]) == 0
-    assert "1 studies" in capsys.readouterr().out and not Path("runs").exists()
-    assert main(arguments) == 0
-    output = capsys.readouterr().out
+    assert "1 studies" in cli([*arguments, "--dry-run"]) and not Path("runs").exists()
+    output = cli(arguments)
     assert "passes the contract" in output and "my-compete: you would rank 2nd of 4 on 1 dataset" in output
     assert "preview" in output and "against fedavg: +" in output
     assert Path("runs/compete-my-compete/my-compete.tuned.yaml").is_file()
     monkeypatch.setattr("fglbench.benchmark.cli.new_and_check.check", lambda *_, **__: 0)  # already passed
-    assert main(arguments) == 0
-    again = capsys.readouterr().out
+    again = cli(arguments)
     assert "you would rank 2nd" in again and "[1/" not in again  # nothing ran again
-
-
-BOARD = """
-description: a tiny board
-leaderboard: true
-tuned: none
-training: {rounds: 6, local_epochs: 1}
-cross:
-  datasets: {name: csbm, params: {nodes: 80, classes: 2, features: 8, signal: 0.4}}
-  partitions: uniform
-  clients: 3
-  splits: {name: ratio, params: {train: 0.4, val: 0.3, test: 0.3}}
-  backbones: {name: gcn, params: {hidden: 4}}
-  methods: [fedavg, local]
-  seeds: 2
-"""
 
 
 @pytest.mark.usefixtures("registries", "in_process")
 def test_one_command_packs_rows_of_the_board(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: str, cli, json_of
 ) -> None:
     (tmp_path / "boards").mkdir()
-    (tmp_path / "boards" / "tiny.yaml").write_text(BOARD)
+    (tmp_path / "boards" / "tiny.yaml").write_text(f"{tiny}\nleaderboard: true\ntuned: none\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(suites, "FOLDER", tmp_path / "boards")
     monkeypatch.setattr("fglbench.benchmark.cli.compete.BOARD", "tiny")
@@ -125,28 +103,21 @@ def test_one_command_packs_rows_of_the_board(
     about = {"paper": "unpublished", "code": "https://example.org/x", "licence": "MIT", "hardware": "2 cores"}
     Path("meta.json").write_text(json.dumps(about))
     arguments = ["compete", "mine.py", "-j", "1", "--yes", "--meta", "meta.json"]
-    assert main(arguments) == 2  # before anything runs
-    assert "the metadata lack contact" in capsys.readouterr().err and not Path("runs").exists()
+    assert "the metadata lack contact" in cli(arguments, 2) and not Path("runs").exists()  # before anything runs
     Path("meta.json").write_text(json.dumps({**about, "contact": "me@example.org"}))
-    assert main([*arguments, "--quick"]) == 2
-    assert "leave out --quick" in capsys.readouterr().err
-    assert main([*arguments, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    assert "leave out --quick" in cli([*arguments, "--quick"], 2)
+    document = json_of(arguments)
     assert (document["method"], document["methods"], document["datasets"]) == ("my-packed", 2, ["csbm"])
     assert document["submission"]["valid"] and document["submission"]["rows"] == 2
     place = Path("runs/compete-my-packed/my-packed-submission")
     assert sorted(path.name for path in place.iterdir()) == ["environments", "submission.yaml", "tiny", "tuned.yaml"]
     assert all('"study":"tiny/my-packed/csbm' in row.tuning for row in Store(place).rows("tiny"))
-    assert main(["validate", str(place)]) == 0
+    cli(f"validate {place}")
 
 
 @pytest.mark.usefixtures("registries")
-def test_a_file_without_a_method_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_without_a_method_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli) -> None:
     monkeypatch.chdir(tmp_path)
     Path("none.py").write_text("x = 1\n")
-    assert main(["compete", "none.py"]) == 2
-    assert "registers no method" in capsys.readouterr().err
-    assert main(["compete", "nowhere.py"]) == 2
-    assert "no file 'nowhere.py'" in capsys.readouterr().err
+    assert "registers no method" in cli("compete none.py", 2)
+    assert "no file 'nowhere.py'" in cli("compete nowhere.py", 2)

@@ -13,7 +13,7 @@ from fglbench.benchmark.cli import main
 from fglbench.benchmark.runner import execute as executing, process, system
 from fglbench.benchmark.runner.execute import FederationCache, execute
 from fglbench.benchmark.runner.process import Options
-from fglbench.benchmark.runner.system import devices, emptiest, resolved
+from fglbench.benchmark.runner.system import resolved
 from fglbench.benchmark.store import Store, provenance
 from fglbench.benchmark.store.provenance import _driver, environment, stamped
 from fglbench.benchmark.store.side_files import Parcel
@@ -125,12 +125,6 @@ def test_one_worker_per_cpu_core(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     sizes = [process.Processes(Options(threads=threads), Store(tmp_path)).size(9) for threads in (1, 2)]
     assert sizes == [6, 3]
     assert process.Processes(Options(jobs=4), Store(tmp_path)).size(3) == 3
-
-
-def test_the_emptiest_device() -> None:
-    assert devices("cpu") == ["cpu"]
-    assert emptiest(["a", "b"], []) == "a"
-    assert emptiest(["a", "b"], ["a", "b", "a"]) == "b"
 
 
 def cell(suite: Path) -> Cell:

@@ -17,7 +17,6 @@ import torch
 
 import fglbench
 from fglbench import UserError
-from fglbench.benchmark.cli import main
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.train import train
@@ -44,10 +43,9 @@ from fglbench.methods.fedavg import FedAvg
         (["compare", "", "fedavg"], "an argument is empty"),
     ],
 )
-def test_an_empty_argument_is_refused(capsys, tmp_path, monkeypatch, arguments, message):
+def test_an_empty_argument_is_refused(cli, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    assert main([*arguments, "--dry-run"] if arguments[0] == "run" else arguments) == 2
-    assert message in capsys.readouterr().err
+    assert message in cli([*arguments, "--dry-run"] if arguments[0] == "run" else arguments, 2)
 
 
 @pytest.mark.parametrize(
@@ -172,43 +170,39 @@ def test_tuned_settings_of_a_users_suite_are_next_to_it(suite, tmp_path):
     assert load_suite("quick").tuned_file == FOLDER / "quick.yaml"
 
 
-def test_a_file_as_a_folder_is_refused_before_any_run(suite, tmp_path, capsys):
+def test_a_file_as_a_folder_is_refused_before_any_run(suite, tmp_path, cli):
     (tmp_path / "file").write_text("")
-    assert main(["status", "--results", str(tmp_path / "file")]) == 2
-    assert "no results folder at" in capsys.readouterr().err
+    assert "no results folder at" in cli(["status", "--results", str(tmp_path / "file")], 2)
     command = ["tune", "-s", suite, "--trials", "1", "--results", str(tmp_path / "results")]
     for out, reason in ((tmp_path / "file" / "x.yaml", "Not a directory|File exists"), (tmp_path, "Is a directory")):
-        assert main([*command, "--out", str(out)]) == 2
-        assert re.search(rf"cannot write '.*': ({reason}); use --out FILE", capsys.readouterr().err)
+        assert re.search(rf"cannot write '.*': ({reason}); use --out FILE", cli([*command, "--out", str(out)], 2))
     assert not list(tmp_path.rglob("*.csv"))
 
 
-def test_status_lists_the_suites_of_the_user(suite, tmp_path, capsys):
+def test_status_lists_the_suites_of_the_user(suite, tmp_path, cli):
     store = Store(tmp_path)
     for name, cell in select(Request(suites=(suite,))):
         store.append(cell.row(name, status="ok", score=0.5, started="2026-01-01T00:00:00Z", environment="0" * 12))
-    assert main(["status", "--results", str(tmp_path)]) == 0
-    output = capsys.readouterr().out
+    output = cli(f"status --results {tmp_path}")
     assert [line.split() for line in output.splitlines() if line.startswith("tiny")] == [["tiny", *"000000", "4"]]
     assert "status -s FILE.yaml" in output
 
 
-def test_status_says_which_methods_of_a_suite_are_not_tuned(tiny, tmp_path, capsys):
+def test_status_says_which_methods_of_a_suite_are_not_tuned(tiny, tmp_path, cli):
     path = tmp_path / "half.yaml"
     path.write_text(tiny.replace("[fedavg, local]", "[{name: fedavg, params: tuned}, local]"))
-    assert main(["status", "-s", str(path), "--results", str(tmp_path)]) == 0
-    output = capsys.readouterr().out
+    output = cli(f"status -s {path} --results {tmp_path}")
     assert [line.split() for line in output.splitlines() if line.startswith("half")] == [["half", "2", *"000200"]]
     assert "suite 'half': no tuned settings of fedavg on csbm; `fglbench tune -s half" in output
 
 
 @pytest.mark.parametrize("into", [["--into", "~/made"], ["--into=~/made"]])
-def test_a_quoted_home_folder_is_one_in_every_argument(tmp_path, monkeypatch, into):
+def test_a_quoted_home_folder_is_one_in_every_argument(tmp_path, monkeypatch, into, cli):
     for name in ("here", "made"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert main(["new", "method", "my-own", *into]) == 0
+    cli(["new", "method", "my-own", *into])
     assert len(list((tmp_path / "made").iterdir())) == 1
     assert not list((tmp_path / "here").iterdir())
 
@@ -218,10 +212,9 @@ def test_a_dataset_without_a_task_cannot_be_registered():
         DATASETS.register("no-task")(type("NoTask", (DatasetSpec,), {"__module__": __name__}))
 
 
-def test_an_error_of_several_fields_does_not_list_them(capsys):
-    cell = ["run", "-d", "csbm", "-m", "fedavg", "-p", "uniform", "-k", "3", "--dry-run"]
-    assert main([*cell, "--split", "links", "--set", "split.train=0.9"]) == 2
-    assert capsys.readouterr().err == "fglbench: split 'links': train + val + test is 1.2; make it 1\n"
+def test_an_error_of_several_fields_does_not_list_them(cli):
+    cell = "run -d csbm -m fedavg -p uniform -k 3 --split links --set split.train=0.9 --dry-run"
+    assert cli(cell, 2) == "fglbench: split 'links': train + val + test is 1.2; make it 1\n"
 
 
 def test_phases_without_a_scored_round_are_named():
@@ -285,9 +278,8 @@ def test_two_files_of_one_name_are_refused(suite, tmp_path, monkeypatch):
         sys.modules.pop("fglbench_plugin_slips", None)
 
 
-def test_a_folder_that_was_removed_is_named(tmp_path, monkeypatch, capsys):
+def test_a_folder_that_was_removed_is_named(tmp_path, monkeypatch, cli):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    assert main(["tune", "--data", "g", "--dry-run"]) == 2
-    assert "the folder of this command has been removed: change to another" in capsys.readouterr().err
+    assert "the folder of this command has been removed: change to another" in cli("tune --data g --dry-run", 2)

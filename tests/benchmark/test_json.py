@@ -18,44 +18,35 @@ from fglbench.registry import UserError
 from fglbench.report.board import Board
 
 
-def json_of(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
-    assert main([*words, "--json"]) == code
-    return json.loads(capsys.readouterr().out)
-
-
-def test_check(capsys: pytest.CaptureFixture[str]) -> None:
-    document = json_of(capsys, "check", "louvain")
+def test_check(json_of) -> None:
+    document = json_of("check louvain")
     assert document["name"] == "louvain" and document["passed"] is True and len(document["checks"]) >= 2
     assert {each["verdict"] for each in document["checks"]} <= {"ok", "skipped"}
 
 
-def test_data(capsys: pytest.CaptureFixture[str]) -> None:
-    listed = {each["name"]: each for each in json_of(capsys, "data", "list")["datasets"]}
+def test_data(json_of) -> None:
+    listed = {each["name"]: each for each in json_of("data list")["datasets"]}
     assert listed["csbm"]["in_cache"] == "generated" and listed["cora"]["task"] == "node"
-    assert json_of(capsys, "data", "info", "csbm", "--set", "dataset.nodes=60")["nodes"] == 60
-    partition = json_of(
-        capsys, "data", "partition", "csbm", "-k", "3", "--set", "dataset.nodes=60", "--partition", "uniform"
-    )
+    assert json_of("data info csbm --set dataset.nodes=60")["nodes"] == 60
+    partition = json_of("data partition csbm -k 3 --set dataset.nodes=60 --partition uniform")
     assert len(partition["clients"]) == 3 and sum(sum(client["labels"]) for client in partition["clients"]) == 60
 
 
-def test_reproduce(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert "fedomd-table4" in {each["table"] for each in json_of(capsys, "reproduce")}
+def test_reproduce(json_of, tmp_path: Path) -> None:
+    assert "fedomd-table4" in {each["table"] for each in json_of("reproduce")}
     arguments = ("reproduce", "fedomd-table4", "--only", "cora", "--dry-run", "--results", str(tmp_path))
-    assert json_of(capsys, *arguments)["counts"]["todo"] > 10
+    assert json_of(arguments)["counts"]["todo"] > 10
 
 
 @pytest.mark.usefixtures("in_process")
-def test_validate(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_validate(json_of, tmp_path: Path, cli) -> None:
     arguments = ["run", "--quick", "-m", "local", "-d", "csbm", "--seeds", "1", "-j", "1", "--set", "training.rounds=1"]
-    assert main([*arguments, "--results", str(tmp_path)]) == 0
+    cli([*arguments, "--results", str(tmp_path)])
     file = tmp_path / "custom" / "local.csv"
     file.write_text(file.read_text() + "x,y\n")
-    capsys.readouterr()
-    (report,) = json_of(capsys, "validate", str(tmp_path), code=1)
+    (report,) = json_of(f"validate {tmp_path}", 1)
     assert not report["valid"] and report["rows"] == 1 and any("local.csv:3" in error for error in report["errors"])
-    assert main(["validate", str(tmp_path)]) == 1
-    lines = capsys.readouterr().out
+    lines = cli(f"validate {tmp_path}", 1)
     assert all(error in lines for error in report["errors"])  # the same problems as without --json
 
 
@@ -92,8 +83,8 @@ def test_other_text_is_on_the_error_output(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("kind", ["method", "partition", "split", "backbone"])
-def test_new(kind: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    document = json_of(capsys, "new", kind, f"my-{kind}", "--into", str(tmp_path))
+def test_new(kind: str, json_of, tmp_path: Path) -> None:
+    document = json_of(["new", kind, f"my-{kind}", "--into", str(tmp_path)])
     assert Path(document["file"]).read_text() and any(step.startswith("fglbench check") for step in document["next"])
 
 
@@ -101,74 +92,58 @@ def test_new(kind: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
 def rows(tmp_path_factory: pytest.TempPathFactory, in_process: None) -> Path:
     """Four rows of the suite `quick`: two methods, one dataset, two seeds."""
     folder = tmp_path_factory.mktemp("rows")
-    arguments = [
-        "run",
-        "--quick",
-        "-m",
-        "local,fedavg",
-        "-d",
-        "csbm",
-        "--seeds",
-        "2",
-        "-j",
-        "1",
-        "--results",
-        str(folder),
-    ]
-    assert main(arguments) == 0
+    assert main(f"run --quick -m local,fedavg -d csbm --seeds 2 -j 1 --results {folder}".split()) == 0
     return folder
 
 
 @pytest.mark.usefixtures("in_process")
-def test_rows_to_files(
-    rows: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_to_files(rows: Path, json_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     where = "--results", str(rows)
-    written = json_of(capsys, "export", "rows.csv", *where)
+    written = json_of(["export", "rows.csv", *where])
     assert written["rows"] == 4 and Path(written["file"]).is_file()
     about = ["--paper", "unpublished", "--code", "https://example.org/x", "--licence", "MIT", "--hardware", "2 cores"]
     monkeypatch.setattr("fglbench.benchmark.cli.submit.default_base", lambda: None)
-    submission = json_of(capsys, "submit", "fedavg", *where, *about, "--contact", "a@example.org", code=1)
+    submission = json_of(["submit", "fedavg", *where, *about, "--contact", "a@example.org"], 1)
     assert (
         submission["rows"] == 2 and not submission["valid"] and submission["errors"]
     )  # tests run from a dirty checkout
-    (pack,) = json_of(capsys, "pack", *where)
+    (pack,) = json_of(["pack", *where])
     assert (pack["rows"], pack["left"]) == (4, 0)
-    report = json_of(capsys, "report", *where, "--no-figures")
+    report = json_of(["report", *where, "--no-figures"])
     shown = {line["csbm"] for line in report["tables"][0]}
     assert shown == {"fedavg", "local"} and Path(report["page"]).is_file() and report["renewed"]
-    assert json_of(capsys, "report", "--check", *where, "--no-figures") == {"stale": [], "total": report["total"]}
-    verification = json_of(capsys, "verify", str(rows), "-m", "local", "--sample", "1", "--no-contract", "-j", "1")
+    assert json_of(["report", "--check", *where, "--no-figures"]) == {"stale": [], "total": report["total"]}
+    verification = json_of(f"verify {rows} -m local --sample 1 --no-contract -j 1")
     assert [each["problems"] for each in verification["rows"]] == [[], []] and verification["rows"][0]["ours"] > 0.5
 
 
 @pytest.mark.usefixtures("in_process")
-def test_tune(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_tune(json_of, tmp_path: Path) -> None:
     arguments = ["tune", "-s", "quick", "-m", "local", "-d", "csbm", "--trials", "2", "--rounds", "3", "-j", "1"]
     arguments += ["--results", str(tmp_path), "--out", str(tmp_path / "chosen.yaml")]
-    (plan,) = json_of(capsys, *arguments, "--dry-run")["studies"]
+    (plan,) = json_of([*arguments, "--dry-run"])["studies"]
     assert (plan["runs"], plan["trials_per_rung"], plan["rounds_per_rung"]) == (4, [2, 2], [1, 3])
-    document = json_of(capsys, *arguments)
+    document = json_of(arguments)
     assert len(document["chosen"]) == 1 and 0 < document["chosen"][0]["val"] <= 1
-    assert Path(json_of(capsys, *arguments, "--report")["page"]).is_file()
+    assert Path(json_of([*arguments, "--report"])["page"]).is_file()
 
 
-def test_data_describe_and_fetch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_data_describe_and_fetch(json_of, tmp_path: Path) -> None:
     suite = tmp_path / "small.yaml"
     suite.write_text(
         "description: one cell\ntraining: {rounds: 3}\ncross: {datasets: csbm, partitions: louvain, clients: 3, "
         "methods: local, splits: ratio, backbones: gcn, seeds: 1}\n"
     )
-    (description,) = json_of(capsys, "data", "describe", "-s", str(suite))
+    (description,) = json_of(f"data describe -s {suite}")
     assert description["dataset"] == "csbm" and 0 <= description["homophily"] <= 1
-    (dataset,) = json_of(capsys, "data", "fetch", "csbm")
+    (dataset,) = json_of("data fetch csbm")
     assert dataset["nodes"] > 0 and dataset["checked"] == "generated, nothing to check"
 
 
-def test_profile(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profile(json_of, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fglbench.benchmark.cli.machine._apart", lambda function, *arguments: function(*arguments))
-    document = json_of(capsys, "profile", "--case", "csbm:3", "--rounds", "2", "--threads", "1")
+    document = json_of("profile --case csbm:3 --rounds 2 --threads 1")
     (line,) = document["tables"]["A round"]
     assert document["rounds"] == 2 and line["clients"] == 3 and float(line["round, ms"].split()[0]) > 0
 

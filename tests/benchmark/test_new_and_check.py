@@ -35,21 +35,17 @@ def test_the_torch_template_passes_the_contract(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("registries")
-def test_the_unchanged_template_passes_the_contract(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_unchanged_template_passes_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["new", "method", "my-method"]) == 0
-    step = next(line for line in capsys.readouterr().out.splitlines() if "fglbench check" in line)
-    assert main([*step.split("fglbench ")[1].split(), "--no-real"]) == 0
-    lines, count = capsys.readouterr().out.splitlines(), len(method_checks.CHECKS)
+    step = next(line for line in cli("new method my-method").splitlines() if "fglbench check" in line)
+    lines, count = cli([*step.split("fglbench ")[1].split(), "--no-real"]).splitlines(), len(method_checks.CHECKS)
     assert [line.split("  ")[0] for line in lines[:count]] == [name.replace("_", " ") for name in method_checks.CHECKS]
     assert all(line.endswith("  ok") for line in lines[:count])
     assert lines[count].startswith(f"my-method passes the contract ({count} checks, ")
     assert len(lines) == count + 1
 
 
-def test_check_also_runs_on_a_real_dataset(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_also_runs_on_a_real_dataset(monkeypatch: pytest.MonkeyPatch, cli) -> None:
     """If it is available; here it is a stand-in."""
     stand_in, fetches = trials()[2], []
 
@@ -62,15 +58,13 @@ def test_check_also_runs_on_a_real_dataset(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr(trial, "real_trial", real)
     monkeypatch.setattr(method_checks, "CHECKS", {})
     monkeypatch.setattr(method_checks, "results", lambda method: iter(()))
-    assert main(["check", "fedavg"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = cli("check fedavg").splitlines()
     assert [line.split("  ")[0] for line in lines[: len(method_checks.ON_REAL)]] == [
         f"{name.replace('_', ' ')} on csbm" for name in method_checks.ON_REAL
     ]
-    assert main(["check", "fedavg"]) == 0
-    assert "skipped: it is not at hand: --real fetches it\nfedavg passes" in capsys.readouterr().out
-    assert main(["check", "fedavg", "--real"]) == 0
-    assert main(["check", "fedavg", "--no-real"]) == 0
+    assert "skipped: it is not at hand: --real fetches it\nfedavg passes" in cli("check fedavg")
+    cli("check fedavg --real")
+    cli("check fedavg --no-real")
     assert fetches == [True, True, False]
 
 
@@ -86,14 +80,13 @@ def test_the_template_is_formatted(tmp_path: Path, torch: bool) -> None:
 
 
 def test_the_template_in_the_package_has_relative_imports_and_needs_no_other_edit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli
 ) -> None:
     monkeypatch.setattr(new_and_check, "METHODS_FOLDER", tmp_path)
-    assert main(["new", "method", "my-method", "--into", str(tmp_path)]) == 0
+    output = cli(f"new method my-method --into {tmp_path}")
     text = (tmp_path / "my_method.py").read_text()
     assert "from ..benchmark.engine import METHODS, ClientBatch, Params, Server\n" in text
     assert "fglbench." not in text.split("class ")[0].split('"""')[2]
-    output = capsys.readouterr().out
     assert "__init__" not in output
     assert "\n  2. fglbench check my-method\n" in output
 
@@ -118,21 +111,6 @@ def test_every_file_in_the_folder_of_methods_is_registered(tmp_path: Path) -> No
     )
     done = run([sys.executable, "-c", code], cwd=tmp_path)
     assert {"loose-file", "in-a-folder", "fedavg", "fedsage+"} <= set(done.stdout.split()), done.stderr
-
-
-OLD_IMPORTS = """from fglbench.benchmark.engine import METHODS, Server
-from fglbench.benchmark.engine.backbones import Params
-from fglbench.benchmark.engine.client_batch import ClientBatch
-from fglbench.benchmark.engine.payload import Download, Each, Tree
-from fglbench.benchmark.engine.method import Phase, Step
-from fglbench.methods.fedavg import FedAvg"""
-
-
-@pytest.mark.usefixtures("registries")
-def test_a_method_with_old_imports_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(new_and_check, "IMPORTS", OLD_IMPORTS)
-    load_plugins([str(new_and_check.create("method", "old-imports", tmp_path))])
-    assert issubclass(METHODS.cls("old-imports"), FedAvg)
 
 
 @pytest.mark.usefixtures("registries")
@@ -168,16 +146,11 @@ def test_switched_off_the_template_is_fedavg(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_with_new_are_one_line(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.py").write_text("mine")
-    assert main(["new", "method", *arguments]) == 2
-    error = capsys.readouterr().err
+    error = cli(["new", "method", *arguments], 2)
     assert error.startswith(f"fglbench: {message}")
     assert error.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["there.py"]
@@ -220,20 +193,16 @@ def test_results_are_ok_failed_or_skipped_with_a_reason() -> None:
     assert set(method_checks.check(Deaf(), ["counts_its_steps", "stays_local"])) == {"stays_local"}
 
 
-def test_check_exits_with_1_and_names_the_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_exits_with_1_and_names_the_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli) -> None:
     monkeypatch.setattr(method_checks, "results", partial(method_checks.results, names=["repeats_itself"]))
     monkeypatch.setitem(METHODS._classes, "wrecked", type("Bare", (Wrecked,), {"name": "wrecked"}))
-    assert main(["check", "wrecked", "--no-real"]) == 1
-    lines = capsys.readouterr().out.splitlines()
+    lines = cli("check wrecked --no-real", 1).splitlines()
     assert lines[0].split(maxsplit=4)[:4] == ["repeats", "itself", "failed:", "ZeroDivisionError:"]
     assert lines[1].startswith("wrecked: 1 of 1 checks failed")
     unknown = "unknown method, dataset, partition, split or backbone 'fedavgg'; did you mean 'fedavg'?"
     with pytest.raises(UserError, match=re.escape(unknown)):
         list(verdicts_on("fedavgg", {}, None))
-    assert main(["check", "fedprox", "--set", "mu=-1"]) == 2
-    assert "mu" in capsys.readouterr().err
+    assert "mu" in cli("check fedprox --set mu=-1", 2)
 
 
 def test_a_sound_dataset_passes_and_each_breach_is_found() -> None:

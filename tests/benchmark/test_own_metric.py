@@ -12,7 +12,6 @@ import torch
 from sklearn.metrics import f1_score
 
 import fglbench
-from fglbench.benchmark.cli import main
 from fglbench.benchmark.engine.target import Target
 from fglbench.registry import UserError
 
@@ -79,36 +78,32 @@ def test_a_metric_is_the_score_and_selects(clinics: Path, metric: str, column: s
         assert row["score"] == pytest.approx(row[column])
 
 
-def test_a_metric_needs_own_data_and_a_known_name(clinics: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_metric_needs_own_data_and_a_known_name(clinics: Path, cli) -> None:
     with pytest.raises(UserError, match="--data FOLDER"):
         fglbench.run(datasets=["csbm"], metric="macro-f1")
-    assert main(["run", "--data", "clinics", "--metric", "macro-f2", "-m", "fedavg"]) == 2
-    assert "macro-f1" in capsys.readouterr().err
+    assert "macro-f1" in cli("run --data clinics --metric macro-f2 -m fedavg", 2)
 
 
 @pytest.mark.usefixtures("in_process")
-def test_tuning_is_on_the_sites_and_its_next_command_runs(clinics: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tuning_is_on_the_sites_and_its_next_command_runs(clinics: Path, cli) -> None:
     command = "tune --data clinics --metric macro-f1 -m fedavg,local --trials 2 --rounds 3 -j 1 --results runs"
-    assert main(command.split()) == 0
-    output = capsys.readouterr().out
+    output = cli(command)
     trials = read("runs/tuning/leaderboard/fedavg.csv")
     assert {(row["partition"], row["clients"], row["split"]) for row in trials} == {("own", "3", "fixed")}
     assert all('"metric":"macro-f1"' in row["dataset_params"] for row in trials)
     following = output.strip().splitlines()[-1].partition("next: fglbench ")[2].split()
-    assert main([*following, "--seeds", "2", "--set", "training.rounds=3", "-j", "1"]) == 0
+    cli([*following, "--seeds", "2", "--set", "training.rounds=3", "-j", "1"])
     rows = read("runs/custom/fedavg.csv")
     assert len(rows) == 2 and all("leaderboard/fedavg/own:clinics" in row["tuning"] for row in rows)
 
-    assert main(["report", "--no-figures", "--results", "runs"]) == 0
+    cli("report --no-figures --results runs")
     (page,) = Path("runs/custom/tables").glob("*.md")
     table = page.read_text().partition("## Each site")[2]
     assert all(f"| {name} " in table for name in ("north", "south", "west"))
-    capsys.readouterr()
-    assert main(["status", "--results", "runs"]) == 0
-    shown = capsys.readouterr().out
+    shown = cli("status --results runs")
     assert "own:clinics" in shown and "macro-F1, %" in shown and "baseline" in shown
 
 
-def test_show_knows_the_folder(clinics: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_knows_the_folder(clinics: Path, monkeypatch: pytest.MonkeyPatch, cli) -> None:
     monkeypatch.setenv("FGLBENCH_OWN", str(clinics))
-    assert main(["show", "own:clinics"]) == 0
+    cli("show own:clinics")

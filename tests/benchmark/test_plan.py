@@ -148,15 +148,6 @@ def test_a_narrowing_option_alone_is_refused(only: dict[str, Any]) -> None:
     assert select(Request(quick=True, **only))
 
 
-@pytest.mark.parametrize(
-    ("axis", "value", "attribute"), [("clients", 10, "clients"), ("partitions", "louvain", "partition")]
-)
-def test_a_narrowing_option_keeps_cells_of_the_suite(axis: str, value: Any, attribute: str) -> None:
-    selected = select(Request(quick=True, **{axis: (value,)}))
-    assert {name for name, _ in selected} == {"quick"}
-    assert {getattr(getattr(cell, attribute), "name", getattr(cell, attribute)) for _, cell in selected} == {value}
-
-
 MANY = {"suites": ("node", "overlap-3")}
 KNOWN: list[dict[str, Any]] = [
     {"quick": True}, {"all_suites": True}, {"methods": ("fedavg",)}, {"datasets": ("cora", "pubmed")},

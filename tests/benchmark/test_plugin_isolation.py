@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 import fglbench
-from fglbench.benchmark.cli import main
 from fglbench.benchmark.runner.backend import needs
 from fglbench.benchmark.runner.plan import Item
 from fglbench.benchmark.suites import apart
@@ -158,16 +157,15 @@ def judged(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_plug_in_is_imported_in_other_processes_and_its_cells_have_the_keys_of_an_import(
-    suite: str, tmp_path: Path, judged: Path, capsys: pytest.CaptureFixture[str]
+    suite: str, tmp_path: Path, judged: Path, cli
 ) -> None:
     run = ["run", "-s", suite, "-m", "judged", "--plugin", str(judged), "-j", "1", "--results", str(tmp_path / "rows")]
-    assert main([*run, "--seeds", "1", "--set", "method.half=0.25"]) == 0
+    cli([*run, "--seeds", "1", "--set", "method.half=0.25"])
     (row,) = fglbench.load_results(tmp_path / "rows").to_dict("records")
     assert (row["status"], row["method_params"]) == ("ok", '{"half":0.25}')
     assert '"lr":0.0025' in row["training"]
     assert row["method_version"].startswith("1+")
-    assert main([*run, "--set", "method.hallf=1"]) == 2
-    assert "did you mean 'half'" in capsys.readouterr().err
+    assert "did you mean 'half'" in cli([*run, "--set", "method.hallf=1"], 2)
 
 
 @pytest.mark.parametrize(
@@ -192,22 +190,21 @@ def test_a_result_of_another_cell_is_a_failure(
 
 
 def test_protocol_is_guarded_outside_of_the_plug_in_process(
-    suite: str, tmp_path: Path, judged: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    suite: str, tmp_path: Path, judged: Path, monkeypatch: pytest.MonkeyPatch, cli
 ) -> None:
     monkeypatch.setenv("JUDGED_CHANGE", "rounds")
-    assert main(["run", "-s", suite, "-m", "judged", "--plugin", str(judged), "--results", str(tmp_path / "rows")]) == 2
-    assert "judged changes rounds in `protocol`: the suite decides that" in capsys.readouterr().err
+    error = cli(f"run -s {suite} -m judged --plugin {judged} --results {tmp_path / 'rows'}", 2)
+    assert "judged changes rounds in `protocol`: the suite decides that" in error
 
 
 @pytest.mark.parametrize("plan", [["--dry-run"], pytest.param([], marks=pytest.mark.slow)])
 def test_tune_and_compete_plan_a_plug_in_from_its_process(
-    suite: str, tmp_path: Path, judged: Path, capsys: pytest.CaptureFixture[str], plan: list[str]
+    suite: str, tmp_path: Path, judged: Path, cli, plan: list[str]
 ) -> None:
     options = ["--plugin", str(judged), "--results", str(tmp_path / "rows"), "--out", str(tmp_path / "chosen.yaml")]
-    assert main(["tune", "-s", suite, "-m", "judged", "--trials", "3", "-j", "1", *options, *plan]) == 0
-    assert "judged" in (capsys.readouterr().out if plan else (tmp_path / "chosen.yaml").read_text())
-    assert main(["compete", str(judged), "--quick", "-d", "cora", "--dry-run"]) == 0
-    assert "1 studies" in capsys.readouterr().out
+    output = cli(["tune", "-s", suite, "-m", "judged", "--trials", "3", "-j", "1", *options, *plan])
+    assert "judged" in (output if plan else (tmp_path / "chosen.yaml").read_text())
+    assert "1 studies" in cli(f"compete {judged} --quick -d cora --dry-run")
 
 
 REGISTERS = """

@@ -147,31 +147,18 @@ def test_published_costs_are_relative_and_none_if_unknown() -> None:
 
 @pytest.mark.usefixtures("in_process")
 def test_one_command_from_data_to_answer_resumes(
-    clinics: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    clinics: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, cli
 ) -> None:
     for name, steps in (("ROUNDS", (4,)), ("TRIALS", (2,)), ("SEEDS", (3,))):
         monkeypatch.setattr(session, name, steps)
-    arguments = [
-        "recommend",
-        "--data",
-        "clinics",
-        "--metric",
-        "macro-f1",
-        "--budget",
-        "20m",
-        "-m",
-        "fedprox",
-        "-j",
-        "1",
-    ]
-    assert main(arguments) == 0
-    text = capsys.readouterr().out
+    command = "recommend --data clinics --metric macro-f1 --budget 20m -m fedprox -j 1"
+    text = cli(command)
     assert "120 nodes" in text and "north 40, south 40, west 40" in text and "severe 12%" in text
     assert "Leaderboard tasks most like yours" in text and "Recommendation: " in text
     assert all(name in text for name in ("local", "fedavg", "fedprox", "better / worse than alone"))
     assert "Recommendation" in Path("runs/recommend-clinics/RECOMMENDATION.md").read_text()
     monkeypatch.setattr("fglbench.benchmark.recommend.session._cost", None)  # the plan is kept
-    assert main([*arguments, "--json"]) == 0
+    assert main(f"{command} --json".split()) == 0
     again = capsys.readouterr()
     document = json.loads(again.out)
     assert {entry["method"] for entry in document["methods"]} == {"ditto", "fedavg", "fedprox", "local"}
@@ -180,9 +167,8 @@ def test_one_command_from_data_to_answer_resumes(
     assert answer.ALONE == "local"
 
 
-def test_facts_are_counts_of_the_files(clinics: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["recommend", "--data", "clinics", "--dry-run"]) == 0
-    text = capsys.readouterr().out
+def test_facts_are_counts_of_the_files(clinics: Path, cli) -> None:
+    text = cli("recommend --data clinics --dry-run")
     table = pd.read_csv(clinics / "nodes.csv")
     training = table[table["split"] == "train"]
     assert f"training nodes per class and client: {len(training) / 9:.0f} on average" in text
@@ -191,12 +177,10 @@ def test_facts_are_counts_of_the_files(clinics: Path, capsys: pytest.CaptureFixt
     assert not Path("runs").exists()
 
 
-def test_clients_are_described_as_the_data_name_them(clinics: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["recommend", "--data", "clinics", "-p", "uniform", "-k", "2", "--dry-run"]) == 0
-    assert "2 clients (made by uniform), split: your own" in capsys.readouterr().out
-    assert main(["recommend", "--data", "clinics", "-p", "uniform", "-k", "2,3", "--dry-run"]) == 2
-    shown = capsys.readouterr()
-    assert "for one partition, number of clients and split" in shown.err and not shown.out
+def test_clients_are_described_as_the_data_name_them(clinics: Path, cli) -> None:
+    assert "2 clients (made by uniform), split: your own" in cli("recommend --data clinics -p uniform -k 2 --dry-run")
+    error = cli("recommend --data clinics -p uniform -k 2,3 --dry-run", 2)
+    assert "for one partition, number of clients and split" in error
 
 
 def test_an_unknown_method_is_refused_before_anything_is_read() -> None:
@@ -205,6 +189,5 @@ def test_an_unknown_method_is_refused_before_anything_is_read() -> None:
     assert "unknown method 'fedavgg'; did you mean 'fedavg'" in done.stderr
 
 
-def test_recommend_without_data_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["recommend"]) == 2
-    assert "--data FOLDER" in capsys.readouterr().err
+def test_recommend_without_data_is_refused(cli) -> None:
+    assert "--data FOLDER" in cli("recommend", 2)

@@ -12,7 +12,7 @@ from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.suite import leaderboard_suites, load_suite, suite_names
-from fglbench.report.papers import printed, tables
+from fglbench.report.papers import tables
 from fglbench.report.reproduction.match import SuiteRows
 
 
@@ -33,7 +33,7 @@ def seed_keys(name: str, reading: str) -> dict[str, list[tuple[int, str]]]:
     """(seed, key) of the suite's cells that each filter of a reading selects."""
     paper, table = tables()[name]
     (chosen,) = (frame for frame in paper.readings_of(table) if frame.id == reading)
-    words = [paper.where(table, part) for f in paper.rows(table, printed()) for part in paper.components(table, f)]
+    words = [paper.where(table, part) for f in paper.figures(table) for part in paper.components(table, f)]
     filters = {json.dumps(where): where for word in words for where in paper.cells(table, chosen, word)}
     rows = {text: suite_rows(name).select(where, ["seed", "key"]) for text, where in filters.items()}
     return {text: list(zip(map(int, frame["seed"]), frame["key"], strict=True)) for text, frame in rows.items()}
@@ -136,13 +136,12 @@ def test_a_mistake_is_one_line(capsys, tmp_path, arguments, line):
     assert output.err.count("\n") == 1
 
 
-def test_without_a_name_the_tables_are_listed(capsys):
-    assert main(["reproduce"]) == 0
-    output = capsys.readouterr().out
+def test_without_a_name_the_tables_are_listed(cli):
+    output = cli("reproduce")
     assert {line.split()[0] for line in output.splitlines() if line[:1] not in ("", " ")} == {"table", *tables()}
 
 
-def test_a_dry_run_without_a_name_gives_the_cost_of_each_table(capsys, tmp_path):
+def test_a_dry_run_without_a_name_gives_the_cost_of_each_table(cli, tmp_path):
     """One cell of FedAvg is finished, another has a row in another suite; half an hour per further cell of FedAvg on
     Cora."""
     fedavg_cells = [
@@ -153,8 +152,8 @@ def test_a_dry_run_without_a_name_gives_the_cost_of_each_table(capsys, tmp_path)
     Store(tmp_path).append(done.row("fedgl-table2", status="ok", score=0.8, **spent))
     other = next(cell for cell in fedavg_cells if cell.seed == 2)
     Store(tmp_path).append(other.row("overlap", status="ok", score=0.8, **spent))
-    assert main(["reproduce", "--dry-run", "--seeds", "3", "--results", str(tmp_path)]) == 0
-    lines = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()[1:-1]}
+    output = cli(f"reproduce --dry-run --seeds 3 --results {tmp_path}")
+    lines = {line.split()[0]: line.split()[1:] for line in output.splitlines()[1:-1]}
     assert set(lines) == set(tables())
     selected = [cell for cell in cells("fedgl-table2") if cell.seed < 3]
     known = [cell for cell in fedavg_cells if cell.seed == 1]
@@ -175,23 +174,20 @@ def test_a_dry_run_without_a_name_gives_the_cost_of_each_table(capsys, tmp_path)
         ),
     ],
 )
-def test_only_accepts_our_names_and_those_of_the_paper(capsys, tmp_path, only, planned):
-    assert (
-        main(["reproduce", "fedgl-table2", "--only", only, "--seeds", "1", "--dry-run", "--results", str(tmp_path)])
-        == 0
-    )
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+def test_only_accepts_our_names_and_those_of_the_paper(cli, tmp_path, only, planned):
+    output = cli(f"reproduce fedgl-table2 --only {only} --seeds 1 --dry-run --results {tmp_path}")
+    lines = [line for line in output.splitlines() if line.startswith("  ")]
     assert lines == [f"  fedgl-table2: {cell}, seeds 0" for cell in planned]
 
 
-def test_the_cells_of_some_readings(capsys, tmp_path):
+def test_the_cells_of_some_readings(cli, tmp_path):
     """Counted by hand: the columns of a dataset are three numbers of clients."""
     methods = ("fedproto", "fml", "fedkd", "fedtgp", "fedgkc")
 
     def run(*arguments: str) -> list[str]:
         where = ["--only", "cora", "--seeds", "1", "--dry-run", "--results", str(tmp_path)]
-        assert main(["reproduce", "fedgkc-table2", *where, *arguments]) == 0
-        return [line for line in capsys.readouterr().out.splitlines() if "by published timings" not in line]  # the cost
+        output = cli(["reproduce", "fedgkc-table2", *where, *arguments])
+        return [line for line in output.splitlines() if "by published timings" not in line]  # the cost
 
     assert run()[0].startswith("42 runs")  # six methods and eight settings of readings
     assert run("--reading", "together")[0].startswith("18 runs")
@@ -203,18 +199,16 @@ def test_the_cells_of_some_readings(capsys, tmp_path):
     assert run("--reading", "batch-norm") == run("--reading", "together")  # it does not change this graph
 
 
-def test_readings_of_a_backbone_have_separate_cells(capsys, tmp_path):
+def test_readings_of_a_backbone_have_separate_cells(cli, tmp_path):
     where = ["--only", "photo", "-k", "5", "--seeds", "1", "--dry-run", "--results", str(tmp_path)]
     counts = []
     for reading in ("together", "batch-norm"):
-        assert main(["reproduce", "fedgkc-table2", *where, "--reading", reading]) == 0
-        counts.append(capsys.readouterr().out.splitlines()[0].split(":")[0])
+        counts.append(cli(["reproduce", "fedgkc-table2", *where, "--reading", reading]).splitlines()[0].split(":")[0])
     assert counts == ["6 runs", "6 runs"]
-    assert main(["reproduce", "fedgkc-table2", *where, "--reading", "together,batch-norm"]) == 0
-    assert capsys.readouterr().out.startswith("12 runs")
+    assert cli(["reproduce", "fedgkc-table2", *where, "--reading", "together,batch-norm"]).startswith("12 runs")
 
 
-def test_finished_cells_of_other_suites_are_reused(capsys, tmp_path):
+def test_finished_cells_of_other_suites_are_reused(cli, tmp_path):
     store = Store(tmp_path)
     cora_cells = [cell for cell in cells("fedgl-table2") if cell.dataset.name == "cora" and cell.seed == 0]
     fedavg = next(cell for cell in cora_cells if cell.method.name == "fedavg")
@@ -227,11 +221,10 @@ def test_finished_cells_of_other_suites_are_reused(capsys, tmp_path):
         store.append(row)
     store.write_history("overlap", fedavg.key, {"history": {"round": [1]}})
     arguments = ["reproduce", "fedgl-table2", "--only", "cora,fedavg,fedgl", "--seeds", "1", "--results", str(tmp_path)]
-    assert main([*arguments, "--dry-run"]) == 0
-    assert capsys.readouterr().out.startswith("1 of these would be reused from overlap\n8 runs: 8 to run")
+    assert cli([*arguments, "--dry-run"]).startswith("1 of these would be reused from overlap\n8 runs: 8 to run")
     assert store.rows("fedgl-table2") == []
-    assert main([*arguments[:3], "cora,fedavg", *arguments[4:]]) == 0  # nothing is left to run
-    assert capsys.readouterr().out.startswith("1 reused from overlap\n1 run: 0 to run, 1 done")
+    output = cli([*arguments[:3], "cora,fedavg", *arguments[4:]])  # nothing is left to run
+    assert output.startswith("1 reused from overlap\n1 run: 0 to run, 1 done")
     (row,) = store.rows("fedgl-table2")
     assert row == done.model_copy(update={"suite": "fedgl-table2", "notes": "a note; run for suite overlap"})
     assert store.history("fedgl-table2", fedavg.key) == {"history": {"round": [1]}}

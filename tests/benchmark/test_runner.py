@@ -14,9 +14,8 @@ import torch
 import yaml
 
 import fglbench
-from fglbench.benchmark.runner import execute, supervisor
+from fglbench.benchmark.runner import execute
 from fglbench.benchmark.runner.backend import Observer
-from fglbench.benchmark.runner.execute import explain
 from fglbench.benchmark.runner.plan import make_plan, with_data
 from fglbench.benchmark.runner.supervisor import record_missing
 from fglbench.benchmark.store import Store
@@ -201,20 +200,6 @@ def test_workers_that_cannot_start_are_one_line(suite, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (ValueError("a\n  b"), "ValueError: a b"),
-        (KeyError(), "KeyError: no message"),
-        (OSError("x" * 600), f"OSError: {'x' * 500}"),
-    ],
-)
-def test_an_error_is_explained_by_type_message_and_place(error, message):
-    with pytest.raises(type(error)) as caught:
-        raise error
-    assert explain(caught.value).partition(" (test_runner.py:")[0] == message
-
-
-@pytest.mark.parametrize(
     ("error", "oom"),
     [
         (MemoryError(), True),
@@ -241,19 +226,6 @@ def test_a_run_seeds_all_generators(monkeypatch):
     generator = torch.Generator().manual_seed(1)
     expected = random.Random(1).random(), np.random.RandomState(1).random(), float(torch.rand((), generator=generator))
     assert drawn == [expected, expected]
-
-
-def test_a_run_that_stops_leaves_no_worker_and_no_claim():
-    ended = []
-    run = object.__new__(supervisor._Run)
-    run.backend = SimpleNamespace(close=lambda: ended.append("backend"))
-    claim = SimpleNamespace(release=lambda: ended.append("claim"))
-    task = SimpleNamespace(claim=claim)
-    busy = SimpleNamespace(task=task, worker=SimpleNamespace(kill=lambda: ended.append("busy")))
-    idle = SimpleNamespace(task=None, worker=SimpleNamespace(kill=lambda: ended.append("idle")))
-    run.slots = [busy, idle]
-    run.stop()
-    assert ended == ["claim", "busy", "idle", "backend"]
 
 
 def test_an_experiment_without_sound_data_or_a_score_is_not_ok(tmp_path, registries):

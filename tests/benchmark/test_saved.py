@@ -90,21 +90,3 @@ def test_a_finished_run_without_models_runs_again(tmp_path: Path) -> None:
     (again,) = fglbench.run(**QUICK, methods=["fedavg"], results=tmp_path, save_models=True).to_dict("records")
     assert again["score"] == first["score"]
     assert [path.stem for path in tmp_path.rglob("*.safetensors")] == [again["key"]]
-
-
-def test_an_observer_gets_every_scored_round(tmp_path: Path) -> None:
-    events: list[tuple[str, int]] = []
-
-    class Own(fglbench.Observer):
-        def begun(self, items):
-            events.append(("begun", len(items)))
-
-        def round(self, item, number, figures):
-            assert 0 <= figures["val"] <= 1
-            events.append((item.cell.method.name, number))
-
-        def ended(self):
-            events.append(("ended", 0))
-
-    fglbench.run(**QUICK, methods=["fedavg"], results=tmp_path, observer=Own())
-    assert events == [("begun", 1), ("fedavg", 1), ("fedavg", 2), ("ended", 0)]

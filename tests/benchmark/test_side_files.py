@@ -186,7 +186,6 @@ def test_runs_that_are_running_or_damaged_keep_their_file(store: Store) -> None:
     lock = Store(store.root).claim("s", "f0")
     store.history_file("s", "f1").write_bytes(b"\x1f\x8bno more")
     assert packing.pack(store, "s") == (6, 2) and store.loose("s") == {"f0", "f1"}
-    assert lock is not None
     Store(store.root).unclaim(lock)
     assert packing.pack(store, "s") == (1, 1)
 
@@ -267,7 +266,7 @@ def test_packed_values_are_read_back_and_damage_is_detected() -> None:
 )
 def test_numbers_of_valid_size_are_checked_one_by_one(values: list[object]) -> None:
     def sane(value: object) -> bool:
-        return value is None or (type(value) in (int, float) and -LARGE < value < LARGE)  # type: ignore[operator]
+        return value is None or (type(value) in (int, float) and -LARGE < value < LARGE)
 
     assert checked_curves._numbers(values) == all(map(sane, values))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 from pathlib import Path
 
@@ -28,16 +30,10 @@ ASKED = ["run", "--quick", "-m", "fedavg,local", "-d", "csbm", "--set", "trainin
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory, in_process: None) -> tuple[Path, str]:
     """A folder in which a run was started without --results, and its output."""
-    import contextlib
-    import io
-
-    folder = tmp_path_factory.mktemp("ran")
-    with contextlib.chdir(folder) if hasattr(contextlib, "chdir") else pytest.MonkeyPatch.context() as patch:
-        if patch is not None:
-            patch.chdir(folder)
-        output = io.StringIO()
-        with contextlib.redirect_stdout(output):
-            assert main(ASKED) == 0
+    folder, output = tmp_path_factory.mktemp("ran"), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output):
+        patch.chdir(folder)
+        assert main(ASKED) == 0
     return folder, output.getvalue()
 
 
@@ -55,15 +51,14 @@ def test_rows_go_to_runs_and_the_table_is_of_them(ran: tuple[Path, str]) -> None
 
 
 def test_readers_use_runs_if_it_has_rows(
-    ran: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ran: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cli
 ) -> None:
     monkeypatch.chdir(ran[0])
     assert reading() == reading("custom") == Path("runs") and reading("node") == Path("results")
-    assert main(["report", "--no-figures"]) == 0
-    assert "baseline" in capsys.readouterr().out
-    assert main(["export", str(tmp_path / "rows.csv"), "-m", "fedavg"]) == 0
-    assert main(["export", str(tmp_path / "rows.parquet")]) == 0
-    assert main(["export", str(tmp_path / "table.tex")]) == 0
+    assert "baseline" in cli("report --no-figures")
+    cli(["export", str(tmp_path / "rows.csv"), "-m", "fedavg"])
+    cli(["export", str(tmp_path / "rows.parquet")])
+    cli(["export", str(tmp_path / "table.tex")])
     table = pd.read_csv(tmp_path / "rows.csv")
     assert set(table["method"]) == {"fedavg"} and set(table["training.rounds"]) == {2}
     assert len(pd.read_parquet(tmp_path / "rows.parquet")) == 4
@@ -73,11 +68,11 @@ def test_readers_use_runs_if_it_has_rows(
     assert reading() == Path("results")
 
 
-def test_the_readme_next_to_runs_is_unchanged(ran: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readme_next_to_runs_is_unchanged(ran: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, cli) -> None:
     monkeypatch.chdir(ran[0])
     text = "<!-- leaderboard:start -->\nas it was\n<!-- leaderboard:end -->\n"
     Path("README.md").write_text(text)
-    assert main(["report", "--no-figures"]) == 0
+    cli("report --no-figures")
     assert Path("README.md").read_text() == text
 
 
@@ -112,16 +107,14 @@ def test_a_group_without_a_command_shows_its_help(capsys: pytest.CaptureFixture[
     assert f"Usage: fglbench {group}" in shown.out.splitlines()[0] and not shown.err
 
 
-def test_help_is_grouped_and_short(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_grouped_and_short(cli) -> None:
     import typer
 
     commands = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
     assert commands <= COMMANDS.keys() and max(len(words) for _, words in COMMANDS.values()) <= 50
-    assert main(["-h"]) == 0
-    output = capsys.readouterr().out
+    output = cli("-h")
     assert all(f"{group}:" in output for group, _ in COMMANDS.values())
-    assert main(["run", "-h"]) == 0
-    output = capsys.readouterr().out
+    output = cli("run -h")
     assert all(f"{panel}:" in output for panel in ("What", "How", "Where"))
 
 

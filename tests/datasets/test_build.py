@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fglbench.datasets import PARTITIONS, SPLITS, build_federation, describe, load, parts_of, statistics
-from fglbench.datasets.build import _notes, derive
+from fglbench.datasets.build import derive
 from fglbench.datasets.federation import Federation, GraphSetData, NodeData, to_tensor
 from fglbench.datasets.spec import bidirected
 from fglbench.registry import UserError
@@ -160,17 +160,6 @@ def test_statistics_by_hand(square: NodeData) -> None:
         "edge homophily": 0.4,
     }
     assert figures == expected
-
-
-def test_clients_without_nodes_of_a_part_are_named() -> None:
-    full, empty = np.array([True]), np.array([False])
-    clients = [
-        {"train": full, "val": full, "test": empty},
-        {"train": empty, "val": full, "test": empty},
-        {},
-        {"train": full, "val": full, "test": empty},
-    ]
-    assert _notes(clients, "node") == ("client 1 has no training node", "clients 0, 1, 3 have no test node")
 
 
 def test_partition_hash_covers_nodes_and_split() -> None:

@@ -170,7 +170,7 @@ def test_graphs_without_edges_or_with_one_class() -> None:
     assert homophily(same) == (1, 0)
 
 
-def test_the_command_writes_what_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_what_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str], cli) -> None:
     suite = tmp_path / "toy.yaml"
     suite.write_text(
         "description: toy\ncross:\n  datasets: [{name: csbm, params: {nodes: 60}}, cora]\n  partitions: uniform\n"
@@ -186,8 +186,7 @@ def test_the_command_writes_what_is_read(tmp_path: Path, capsys: pytest.CaptureF
     before = path.read_bytes()
     write_properties(table, path)
     assert path.read_bytes() == before
-    assert main(["data", "describe", "-s", str(suite)]) == 0
-    assert "homophily" in capsys.readouterr().out
+    assert "homophily" in cli(f"data describe -s {suite}")
 
 
 def test_every_task_of_the_node_board_has_its_line() -> None:

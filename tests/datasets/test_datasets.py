@@ -44,34 +44,6 @@ def test_datasets_have_documentation_and_sources(name: str) -> None:
     assert all(field.description for field in cls.model_fields.values())
 
 
-def test_the_datasets_of_the_papers_are_there() -> None:
-    expected = (
-        "cora citeseer pubmed acm wiki coauthor-cs coauthor-physics amazon-photo amazon-computers ogbn-arxiv "
-        "enzymes proteins dhfr nci1 mutag csbm arxiv-structure actor chameleon-filtered squirrel-filtered minesweeper "
-        "tolokers roman-empire amazon-ratings questions ogbn-arxiv-structure-features twitch citation-sources "
-        "facebook-pages"
-    )
-    assert set(expected.split()) <= set(DATASETS.names())
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("cora", {"features": "row"}),
-        ("amazon-photo", {"features": "binary", "largest_component": False}),
-        ("coauthor-cs", {"features": "binary"}),
-        ("ogbn-arxiv", {"features": "raw"}),
-        ("arxiv-structure", {"width": 128, "seed": 0}),
-        ("ogbn-arxiv-structure-features", {"dimension": 128, "seed": 0}),
-        ("tolokers", {"features": "raw", "split_index": 0}),
-        ("mutag", {"features": "auto"}),
-        ("tu:ANY", {"features": "auto"}),
-    ],
-)
-def test_options_and_their_order_are_those_of_the_family(name: str, options: dict[str, object]) -> None:
-    assert list(DATASETS.build(name).params().items()) == list(options.items())
-
-
 def test_a_dataset_of_a_known_family_is_one_entry() -> None:
     cls = dataset_class("ms-new", {"family": "amazon", "what": "Nothing.", "home": "elsewhere"})
     assert (cls.__doc__, cls.name, cls.fingerprint) == ("Nothing.", "ms-new", None)
@@ -144,13 +116,6 @@ def test_fingerprints_are_all_different_but_for_arxivs_structure() -> None:
 def test_wrong_names_and_options(name: str, params: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=re.escape(message)):
         load(name, **params)
-
-
-def test_a_dataset_that_is_nowhere_is_one_line() -> None:
-    with pytest.raises(UserError) as error:
-        load("wiki")
-    assert "\n" not in str(error.value)
-    assert "FGLBENCH_MIRROR is not set" in str(error.value)
 
 
 def test_ogbn_arxiv_by_ogb_itself(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import dgl
-import networkx as nx
 import numpy as np
 import pytest
 import torch
@@ -19,7 +17,7 @@ from sknetwork.clustering import Louvain as SknetLouvain
 from fglbench.datasets import PARTITIONS, SPLITS, PartitionSpec, build_federation, describe, load
 from fglbench.datasets.content import undirected
 from fglbench.datasets.federation import Data, GraphSetData, NodeData, to_tensor
-from fglbench.datasets.partition_graph import ORDERS, _break_common, deal_balanced, deal_whole, library_order
+from fglbench.datasets.partition_graph import deal_balanced, deal_whole, library_order
 from fglbench.datasets.spec import bidirected
 from fglbench.registry import UserError
 
@@ -157,19 +155,6 @@ def test_louvain_finds_planted_communities() -> None:
     assert sorted(part.tolist() for part in parts) == [list(range(8 * c, 8 * c + 8)) for c in range(6)]
 
 
-def test_a_larger_resolution_makes_more_communities_as_in_networkx() -> None:
-    data = cliques(30, 4)
-    graph = nx.Graph([(int(u), int(v)) for u, v in zip(*(ends.tolist() for ends in data.graph.edges()), strict=True)])
-    ours, theirs = [], []
-    for resolution in (0.2, 1.0, 6.0):
-        spec = PARTITIONS.build("louvain", {"resolution": resolution})
-        ours.append(len(spec.communities(data, np.random.default_rng(0))))
-        theirs.append(len(nx.community.louvain_communities(graph, resolution=resolution, seed=0)))
-    assert ours[0] < ours[1] < ours[2]
-    assert theirs[0] < theirs[1] < theirs[2]
-    assert all(abs(one - other) <= 0.25 * other for one, other in zip(ours, theirs, strict=True))
-
-
 def test_too_few_communities_to_deal_whole() -> None:
     with pytest.raises(UserError, match="6 communities of 'toy' cannot be assigned whole to 7 clients"):
         PARTITIONS.build("louvain", {"dealing": "whole"})(cliques(6, 8), 7, 0)
@@ -272,17 +257,6 @@ def test_metis_overlap_is_fed_pubs_rule(clients: int, csbm: NodeData) -> None:
     assert [part.tolist() for part in actual] == expected
 
 
-def test_metis_overlap_has_the_expected_shares() -> None:
-    """1/2^5 of a part's nodes are at no client and 1/2^5 at all five; different parts share no node."""
-    data = load("csbm", nodes=4000, degree=6.0)
-    parts = [set(part.tolist()) for part in PARTITIONS.build("metis-overlap")(data, 10, 0)]
-    one, other = parts[:5], parts[5:]
-    assert not set.union(*one) & set.union(*other)
-    assert abs(sum(map(len, (set.union(*one), set.union(*other)))) / 4000 - 31 / 32) < 0.01
-    assert abs(sum(len(set.intersection(*half)) for half in (one, other)) / 4000 - 1 / 32) < 0.01
-    assert all(abs(len(part) - 1000) < 40 for part in parts)
-
-
 def test_metis_overlap_needs_a_multiple(csbm: NodeData) -> None:
     with pytest.raises(UserError, match="12 clients are no multiple of sharing=5; give one"):
         PARTITIONS.build("metis-overlap")(csbm, 12, 0)
@@ -319,21 +293,6 @@ def test_the_overlap_is_exactly_what_was_asked_for(
         assert len(common(parts)) == round(overlap * 400)
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.integers(2, 5), st.integers(1, 12), st.integers(0, 2**32 - 1), st.data())
-def test_break_common_works_if_possible(clients: int, nodes: int, seed: int, data: st.DataObject) -> None:
-    sizes = data.draw(st.lists(st.integers(0, nodes), min_size=clients, max_size=clients))
-    if sum(sizes) > (clients - 1) * nodes:
-        return
-    rng = np.random.default_rng(seed)
-    held = np.zeros((clients, nodes), dtype=bool)
-    for row, size in zip(held, sizes, strict=True):
-        row[rng.choice(nodes, size=size, replace=False)] = True
-    _break_common(held, rng)
-    assert not held.all(axis=0).any()
-    assert held.sum(axis=1).tolist() == sizes
-
-
 @pytest.mark.parametrize(
     ("params", "clients", "message"),
     [
@@ -366,13 +325,6 @@ def test_fclg_has_the_printed_emd(counts: tuple[int, ...], printed: float) -> No
         np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(sum(counts)))
 
 
-def test_fclg_by_hand() -> None:
-    data = graph_set((10, 20))
-    parts = PARTITIONS.build("fclg")(data, 4, 0)
-    held = [np.bincount(data.label.numpy()[part], minlength=2).tolist() for part in parts]
-    assert held == [[4, 2], [4, 2], [1, 8], [1, 8]]
-
-
 def test_fclg_needs_a_client_a_class() -> None:
     with pytest.raises(UserError, match="'set' has 3 classes, so it needs at least 3 clients, not 2"):
         PARTITIONS.build("fclg")(graph_set((4, 4, 4)), 2, 0)
@@ -391,19 +343,6 @@ def test_dirichlet_skew_falls_with_alpha() -> None:
 def test_dirichlet_gives_up_in_one_line() -> None:
     with pytest.raises(UserError, match="no draw in 1000 gave each of 3 clients 30 of 40"):
         PARTITIONS.build("label-dirichlet", {"minimum": 30})(graph_set((20, 20)), 3, 0)
-
-
-def test_every_seed_is_another_louvain(csbm: NodeData, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = []
-    plain = SknetLouvain.__init__
-    monkeypatch.setattr(
-        SknetLouvain,
-        "__init__",
-        lambda self, **options: (given.append(options["random_state"]), plain(self, **options))[1],
-    )
-    for seed in range(20):
-        PARTITIONS.build("louvain").communities(csbm, np.random.default_rng(seed))
-    assert given == [int(np.random.default_rng(seed).integers(2**31)) for seed in range(20)]
 
 
 @pytest.mark.parametrize(
@@ -436,14 +375,6 @@ def test_parts_that_are_not_as_asked_are_refused(
 def test_equally_large_communities_have_a_stable_order_unless_stored_rows_have_another() -> None:
     sizes = np.array([3, 40, 3, 40, 1, 3])
     assert library_order(sizes).tolist() == [1, 3, 0, 2, 5, 4]
-
-
-def test_each_stored_order_is_a_permutation() -> None:
-    with np.load(ORDERS) as orders:
-        assert len(orders.files) == 51
-        for name in orders.files:
-            assert re.fullmatch(r"[0-9a-f]{16}", name)
-            assert sorted(orders[name].tolist()) == list(range(len(orders[name])))
 
 
 @pytest.mark.parametrize("dealt", [None, np.zeros(6, dtype=int), {0: np.arange(6)}, 3])

@@ -110,19 +110,6 @@ def test_an_unwritable_cache_is_only_a_warning(
     assert "not writable" in caplog.text
 
 
-def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(file, **_: object) -> None:
-        file.write(b"half of it")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(contents.np, "savez_compressed", full)
-    with pytest.raises(OSError, match="No space"):
-        contents.write(CONTENT, tmp_path / "x" / "toy.npz")
-    assert list((tmp_path / "x").iterdir()) == []
-    assert obtain("toy", [Stub(CONTENT)], DIGEST)[1] == "upstream"
-    assert not cache_file("toy").exists()
-
-
 def test_concurrent_threads_fetch_once() -> None:
     gate = threading.Barrier(2)
     slow = Stub(CONTENT)

@@ -234,14 +234,6 @@ def test_step_one_is_fedavg(federation: Make) -> None:
     assert simulation.upload_bytes == other.upload_bytes
 
 
-def test_step_two_needs_no_communication(federation: Make) -> None:
-    world = federation()
-    one, both = run(world, phases=1), run(world)
-    assert both.upload_bytes == one.upload_bytes
-    model = 4 * (D * H + H + H * C + C)  # step 2 begins with what step 1 ended with
-    assert both.download_bytes == [b + model for b in one.download_bytes]
-
-
 def test_only_personal_rounds_are_scored_on_local_graphs(federation: Make) -> None:
     world, backbone = federation(), BACKBONES.build("gcn", {"hidden": H})
     method = METHODS.build("adafgl", {"extractor_rounds": 2})

@@ -7,12 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from fglbench.benchmark.engine import TrainConfig
-from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.train import train
-from fglbench.methods import METHODS
-
-from .rounds import Make, start
+from .rounds import start
 
 PLAIN: dict[str, Any] = {"kinds": ["gin"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
 WORLDS = [("federation", (13, 7, 10)), ("labelled_sets", (9, 6, 8))]
@@ -63,10 +58,3 @@ def test_a_round_equals_slow_loops(kind: str, counts: tuple[int, ...], request: 
                 params = {n: v - rate * g for (n, v), g in zip(params.items(), grads, strict=True)}
             for n, value in params.items():
                 torch.testing.assert_close(models[n][k], value, rtol=1e-4, atol=1e-5)
-
-
-def test_it_takes_twice_the_steps_of_the_budget(federation: Make) -> None:
-    config = TrainConfig(rounds=2, local_epochs=3)
-    outcome = train(federation(), METHODS.build("ditto"), [BACKBONES.build("gcn", {"hidden": 4})], config, 0)
-    assert (outcome.budget_steps, outcome.model_steps, outcome.optimiser_steps) == (6, 6, 12)
-    assert outcome.score == outcome.personal_on_local

@@ -11,17 +11,10 @@ import torch.nn.functional as F
 from fglbench.benchmark.engine.batch import collate
 from fglbench.methods.fedaux import smoothed
 
+from .formulas import looped
 from .rounds import Make, start
 
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
-
-
-def normal(graph: Any) -> torch.Tensor:
-    """D^-1/2 (A + I) D^-1/2, dense."""
-    a = torch.eye(graph.num_nodes())
-    u, v = graph.edges()
-    a[v, u] = 1
-    return a / (a.sum(1).outer(a.sum(1))).sqrt()
 
 
 def kernel_mean(h: torch.Tensor, aux: torch.Tensor, sigma: float) -> torch.Tensor:
@@ -69,7 +62,7 @@ def test_two_rounds_equal_a_slow_loop_over_clients(federation: Make) -> None:
         uploads = run.round(number)["model"]
         trained = []
         for k, client in enumerate(world.clients):
-            graph, x, a = client.graph, client.feat.to_dense(), normal(client.graph)
+            graph, x, a = client.graph, client.feat.to_dense(), looped(client.graph)
             w, train = dict(received[k]), graph.ndata["train_mask"]
             for _ in range(3):
                 w = {n: v.detach().requires_grad_(True) for n, v in w.items()}

@@ -14,12 +14,10 @@ from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 from fglbench.methods.feddep import DeepTurn, FedDEP, FusedSAGE
-from fglbench.methods.fedsage.turn import Turn
 
-from .formulas import near_of
+from .formulas import Model, near_of
 from .rounds import Make
 
-Model = dict[str, torch.Tensor]
 SIZES, SEED = (13, 30, 10), 5
 D, H, C, E, P, K = 12, 8, 3, 6, 4, 3
 PLAIN: dict[str, Any] = {"optimiser": "sgd", "weight_decay": 0.0, "lr": 0.2}
@@ -209,29 +207,3 @@ def test_without_its_maps_it_is_graphsage(federation: Make) -> None:
     params = {n: v.expand(3, *v.shape) for n, v in one.items()}
     logits = fused.fused(params, batch, torch.randn(sum(SIZES), E)).logits
     torch.testing.assert_close(logits, GraphSAGE(**shared).forward(params, batch).logits)
-
-
-def test_exchange_of_one_client_equals_its_local_loss(federation: Make) -> None:
-    """With one client, generated embeddings count as in FedSage+'s loss."""
-    run = begin(federation((20,)), until=1)
-    message = {name: value.unsqueeze(0) for name, value in run._message.items()}
-    turn = DeepTurn(run.method, run.client_batches[0].select([0]), message)
-    turn.learn_from_others()
-    parent = torch.arange(len(turn.rows)).repeat_interleave(2)
-    generated = torch.randn(len(parent), E)
-    assert torch.equal(turn.feature_loss(generated, parent), Turn.feature_loss(turn, generated, parent))
-
-
-@pytest.mark.parametrize("neighbours", [0, P])
-def test_bytes(neighbours: int, federation: Make) -> None:
-    """Down the first model and all uploads; without neighbours no upload."""
-    run = begin(federation(SIZES), neighbours=neighbours)
-    model = 4 * ((2 * D * H + H) + (2 * H * C + C) + (E * H + H) + (H * C + C))
-    up = [(4 * K * E + 8 * n * P) if neighbours else 0 for n in SIZES]
-    message_bytes = 4 * 3 * K * E + 8 * sum(SIZES) * P + 8 * 3 if neighbours else 0
-    first = model if neighbours else 0
-    assert (run.upload_bytes, run.download_bytes) == (up, [first + message_bytes] * 3)
-    for number in (1, 2):
-        run.round(run.method.phases(run.server.config)[-1], number)
-    assert run.upload_bytes == [size + 2 * model for size in up]
-    assert run.download_bytes == [message_bytes + 2 * model] * 3

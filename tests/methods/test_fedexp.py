@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from .rounds import PLAIN, Make, close, descend, start
 
@@ -34,14 +33,3 @@ def test_rounds_equal_slow_loops(federation: Make, epsilon: float) -> None:
         close(run.simulation.server.state["model"], model)
         scored = run.method.global_model(run.simulation.server)
         close(scored, model if number == 1 else {n: (v + path[-2][n]) / 2 for n, v in model.items()})
-
-
-def test_updates_that_differ_lengthen_the_step(federation: Make) -> None:
-    """Opposite updates of length 1 and a mean of length 0.1 give 1 / (2 x 0.01); equal ones give 1."""
-    method = start(federation((13, 7)), "fedexp", {"epsilon": 0.0}).method
-    last = {"x": torch.zeros(2)}
-    for updates, expected in (([[0.1, 1.0], [0.1, -1.0]], 1.01 / 0.02), ([[1.0, 0.0], [1.0, 0.0]], 1.0)):
-        models = {"x": torch.tensor(updates)}
-        step = method.step(models, {"x": models["x"].mean(0)}, last, torch.tensor([0.5, 0.5]))
-        assert float(step) == pytest.approx(expected, rel=1e-5)
-    assert float(method.step({"x": torch.zeros(2, 2)}, last, last, torch.tensor([0.5, 0.5]))) == 1

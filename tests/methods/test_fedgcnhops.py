@@ -104,17 +104,3 @@ def test_overlapping_clients_are_skipped(federation: Make) -> None:
     method = METHODS.build("fedgcn-hops")
     assert method.skip(Facts.of(world), [object()]) is None
     assert "belongs to several" in str(method.skip(Facts.of(doubled), [object()]))
-
-
-@pytest.mark.parametrize("hops", [1, 2])
-def test_bytes_of_the_exchange(hops: int, federation: Make) -> None:
-    """Dense features: one row per node and neighbour, ids, and degrees for two hops."""
-    world = federation(SIZES, sparse=False)
-    simulation = start(world, "fedgcn-hops", {"hops": hops}, **PLAIN).simulation
-    near = neighbours(world)
-    for k, client in enumerate(world.clients):
-        mine = set(client.graph.ndata["global_id"].tolist())
-        n, far = len(mine), len({u for v in mine for u in near[v]} - mine)
-        up = (n + far) * (4 * 12 + 8) + (4 * n if hops == 2 else 0)
-        down = (n + far) * 4 * 12 + 4 * far if hops == 2 else n * 4 * 12
-        assert (simulation.upload_bytes[k], simulation.download_bytes[k]) == (up, down)

@@ -272,27 +272,6 @@ def test_ablations_leave_their_part_out(ablation: str, params: dict[str, Any], o
         assert (all(equal), all(unchanged)) == (number == 1, number == 1)
 
 
-def test_a_training_label_stays_with_the_clients_that_train_on_it(overlapping: Make) -> None:
-    """Client 0 does not train on node v and another client does: v's label does not change the upload of client 0."""
-    world = overlapping()
-    ids, masks = ids_of(world), [c.graph.ndata["train_mask"] for c in world.clients]
-    shared = next(v for v in ids[0] if v in ids[1] and masks[1][ids[1].index(v)])
-    uploads = []
-    for label in (0, 1):
-        graphs = [client.graph.clone() for client in world.clients]
-        for k, graph in enumerate(graphs):
-            if shared in ids[k]:
-                graph.ndata["label"] = graph.ndata["label"].clone()
-                graph.ndata["label"][ids[k].index(shared)] = label
-        graphs[0].ndata["train_mask"] = graphs[0].ndata["train_mask"].clone()
-        graphs[0].ndata["train_mask"][ids[0].index(shared)] = False
-        clients = [NodeClient(graph, client.feat) for graph, client in zip(graphs, world.clients, strict=True)]
-        uploads.append(list(leaves(start(replace(world, clients=clients), "fedgl", **GCN).round(1))))
-    for one, two in zip(*uploads, strict=True):
-        assert torch.equal(one[0], two[0])
-    assert any(not torch.equal(one[1], two[1]) for one, two in zip(*uploads, strict=True))
-
-
 def test_skip_names_backbone_and_size(overlapping: Make) -> None:
     world = overlapping()
     gat, gcn = BACKBONES.build("gat"), BACKBONES.build("gcn")

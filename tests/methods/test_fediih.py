@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from .formulas import Model
 from .rounds import Make, start
 
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
@@ -16,7 +17,6 @@ PLAIN: dict[str, Any] = {
 }  # fmt: skip
 SIZES = (13, 7, 10)
 H = 8
-Model = dict[str, torch.Tensor]
 
 
 def unit(v: torch.Tensor) -> torch.Tensor:

@@ -15,15 +15,13 @@ import torch.nn.functional as F
 from fglbench.benchmark.engine import Facts, TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.batch import collate
-from fglbench.benchmark.engine.method import Phase
-from fglbench.benchmark.engine.payload import Tree, leaves
-from fglbench.benchmark.engine.rng import Streams, stream
+from fglbench.benchmark.engine.rng import stream
 from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
 from fglbench.methods.fedsage import fedsageplus
 from fglbench.methods.fedsage.fedsageplus import FedSagePlus, add
-from fglbench.methods.fedsage.mending import MendedFeatures, Mending
+from fglbench.methods.fedsage.mending import Mending
 from fglbench.methods.fedsage.neighgen import hide, impair, match
 from fglbench.methods.fedsage.turn import Answer, Turn, random_neighbours, reach
 
@@ -65,23 +63,6 @@ def test_memory_estimate_by_hand(federation: Make) -> None:
         share = float(client.graph.ndata["val_mask"].float().mean())
         generated += sum(min(P, share * int(degree)) for degree in client.graph.in_degrees())
     assert method._bytes(Facts.of(world)) == pytest.approx(4 * (fgen * (3 + 5) + generated * D))
-
-
-def test_too_much_memory_is_a_reason_to_skip(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FedSagePlus, "_bytes", lambda self, world: 12.5 * 2**30)
-    reason = FedSagePlus(**SMALL).skip(Facts.of(federation()), [BACKBONES.build("sage", {"hidden": 4})])
-    assert reason == "fedsage+ needs about 12.5 GiB for generators and generated features, limit 8 GiB"
-
-
-def test_dropout_of_generated_features_keeps_their_mean(federation: Make) -> None:
-    batch = collate(list(federation((13, 30)).clients))
-    mending = Mending(batch, torch.ones(len(batch.label), dtype=torch.long))
-    feat = mending.fill(torch.full((len(batch.label), D), 3.0)).x
-    assert isinstance(feat, MendedFeatures)
-    thinned = feat.dropout(0.25, Streams(0, (0, 1), {}))
-    assert isinstance(thinned, MendedFeatures)
-    assert set(thinned.generated.unique().tolist()) == {0.0, 4.0}
-    assert feat.dropout(0.0, Streams(0, (0, 1), {})) is feat
 
 
 def test_matching_and_its_gradient() -> None:
@@ -327,104 +308,6 @@ def test_sums_keep_unstored_zeros() -> None:
     assert add([zero, zero]).stride() == (0, 0)
     torch.testing.assert_close(add([a, zero, b, b]), torch.full((2, 3), 5.0))
     torch.testing.assert_close(a, torch.ones(2, 3))  # no upload is written to
-
-
-def test_bytes_of_the_generator_phase(federation: Make) -> None:
-    world = federation((13, 30, 10))
-    simulation = exchange_of(world)
-    start, turns, _ = simulation.method.phases(simulation.config)
-    simulation.round(start, 1)
-    fgen = (LATENT * 256 + 256) + (256 * 2048 + 2048) + P * (2048 * D + D)
-    classifier = 2 * D * 8 + 8 + 2 * 8 * 3 + 3
-    train = [int(c.graph.ndata["train_mask"].sum()) for c in world.clients]
-    up, down = [0] * 3, [4 * classifier] * 3  # the initial model, once
-    for number in range(1, turns.length(simulation.server) + 1):
-        simulation.round(turns, number)
-        owner, epoch = divmod(number - 1, 3)
-        for k in range(3):
-            if epoch < 2:
-                shown = fgen + train[owner] * (LATENT + 1)
-                up[k] += 4 * (shown if k == owner else fgen)
-                down[k] += 0 if k == owner else 4 * shown
-            if epoch > 0 and k == owner:  # the sum of the others' gradients, fetched at the next round
-                down[k] += 4 * fgen
-        assert (simulation.upload_bytes, simulation.download_bytes) == (up, down)
-
-
-def test_a_turn_ends_with_a_mended_graph_and_no_generator(federation: Make) -> None:
-    simulation = exchange_of(federation((13, 30, 10)))
-    start, turns, training = simulation.method.phases(simulation.config)
-    simulation.round(start, 1)
-    for number in range(1, turns.length(simulation.server) + 1):
-        simulation.round(turns, number)
-    state = simulation.client_batches[0].state
-    assert state["turn"] == [None] * 3
-    for n, counts, generated in zip((13, 30, 10), state["missing"], state["generated"], strict=True):
-        assert len(counts) == n and int(counts.max()) <= P
-        assert generated.shape == (int(counts.sum()), D) and float(generated.abs().max()) <= 1
-    before = {n: v.clone() for n, v in simulation.server.initial_model().items()}
-    torch.testing.assert_close({n: v[0] for n, v in simulation.client_batches[0].params.items()}, before)
-    simulation.round(training, 1)
-
-
-@pytest.mark.parametrize("size", [1, 3])
-def test_one_pass_serves_all_answering_clients(federation: Make, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    encodings: list[torch.Tensor] = []
-
-    class Counted(Answer):
-        def __init__(self, *args: Any) -> None:
-            encodings.append(args[2])
-            super().__init__(*args)
-
-    monkeypatch.setattr(fedsageplus, "Answer", Counted)
-    simulation = exchange_of(federation((13, 30, 10)), clients_per_batch=size)
-    start, turns, training = simulation.method.phases(simulation.config)
-    simulation.round(start, 1)
-    for number in range(1, turns.length(simulation.server) + 1):
-        simulation.round(turns, number)
-    assert len({id(encoding) for encoding in encodings}) == len(encodings) == 3 * 2  # clients, exchange epochs
-    simulation.round(training, 1)
-    encodings.clear()
-    assert all(clients.shared is None for clients in simulation.client_batches)  # they went with the messages
-
-
-def offers(world: Federation, rounds: int) -> list[Tree]:
-    """The uploads of active clients in the generator's rounds."""
-    simulation, kept = exchange_of(world), []
-    start, turns, _ = simulation.method.phases(simulation.config)
-    simulation.round(start, 1)
-
-    def keep(server: Any) -> Any:
-        def spied(state: Any, uploads: Tree) -> Any:
-            who = state.participants
-            kept.append(
-                {n: {k: v.clone() for k, v in zip(who, leaf, strict=True)} for n, leaf in enumerate(leaves(uploads))}
-            )
-            return server(state, uploads)
-
-        return spied
-
-    spying = Phase(tuple(replace(step, server=keep(step.server)) for step in turns.steps), 1, everyone=True)
-    for number in range(1, rounds + 1):
-        simulation.round(spying, number)
-    return kept
-
-
-def test_answers_use_only_the_answering_clients_features(federation: Make) -> None:
-    """Other features at client 2 change only its answer in client 0's first epoch."""
-    world = federation((13, 30, 16, 10))
-    moved = federation((13, 30, 16, 10))
-    client = moved.clients[2]
-    dense = client.feat.to_dense().flip(1)
-    moved.clients[2] = NodeClient(client.graph, dense.to_sparse_csr())
-    plain, other = offers(world, 1), offers(moved, 1)
-    assert plain[0].keys() == other[0].keys()
-    for a, b in zip(plain, other, strict=True):
-        for name in a:
-            assert a[name].keys() == b[name].keys() in ({0}, {1, 2, 3})
-            for k in a[name].keys() - {2}:
-                torch.testing.assert_close(a[name][k], b[name][k], rtol=0, atol=0)
-    assert any(not torch.equal(plain[1][name][2], other[1][name][2]) for name in plain[1])
 
 
 def test_too_large_features_are_refused_with_the_size(federation: Make) -> None:

@@ -9,29 +9,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from .formulas import Model, divergence, gcn
 from .rounds import Make, start
 
 SIZES, P, RATE, SURE = (13, 7, 10), 5, 0.05, 0.42
 PARAMS: dict[str, Any] = {"width": P, "lambda_1": 2.0, "sure": SURE}
 PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
-Model = dict[str, torch.Tensor]
 
 
 def descended(theta: Model, loss: Callable[[Model], torch.Tensor]) -> Model:
     leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
     grads = torch.autograd.grad(loss(leaf), list(leaf.values()))
     return {n: v.detach() - RATE * g for (n, v), g in zip(leaf.items(), grads, strict=True)}
-
-
-def gcn(theta: Model, x: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
-    h = torch.relu(s @ (x @ theta["0.weight"]) + theta["0.bias"])
-    return s @ (h @ theta["1.weight"]) + theta["1.bias"]
-
-
-def divergence(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-    """KL of two rows of logits."""
-    a, b = p.softmax(0), q.softmax(0)
-    return sum(a[c] * (a[c].log() - b[c].log()) for c in range(len(a)))
 
 
 def test_rounds_equal_slow_loops(federation: Make) -> None:
@@ -75,13 +64,13 @@ def test_rounds_equal_slow_loops(federation: Make) -> None:
                 def first(
                     p: Model, targets: Any = targets, x: Any = x, s: Any = s, train: Any = train, y: Any = label
                 ) -> Any:
-                    z = gcn(p, x, s)
+                    z = gcn(p, x, s)[1]
                     return F.cross_entropy(z[train], y[train]) + 2.0 * sum(
                         divergence(row, z[i]) for i, row in targets.items()
                     ) / len(targets)
 
                 models[k] = descended(models[k], first)
-            seen = gcn(models[k], x, s)
+            seen = gcn(models[k], x, s)[1]
             theta = common | {f"z{i}": z for i, z in nodes[k].items()}
             for _ in range(2):
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from fglbench.methods.fedstar import StructureCode
 
+from .formulas import adjacency
 from .rounds import Make, start
 
 H, L, WALKS, DEGREES = 4, 2, 3, 4
@@ -18,14 +19,6 @@ PARAMS = {"walks": WALKS, "degrees": DEGREES}
 TRAINING: dict[str, Any] = {
     "kinds": ["gin"], "backbone": {"hidden": H, "layers": L, "dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0,
 }  # fmt: skip
-
-
-def dense(graph: dgl.DGLGraph) -> torch.Tensor:
-    n = graph.num_nodes()
-    a = torch.zeros(n, n)
-    source, target = graph.edges()
-    a[target, source] = 1.0
-    return a
 
 
 def slow_code(graph: dgl.DGLGraph) -> torch.Tensor:
@@ -50,7 +43,7 @@ def slow_logits(p: dict[str, torch.Tensor], graph: dgl.DGLGraph) -> torch.Tensor
     def linear(name: str, x: torch.Tensor) -> torch.Tensor:
         return x @ p[f"{name}.weight"] + p[f"{name}.bias"]
 
-    a = dense(graph)
+    a = adjacency(graph)
     looped = a + torch.eye(len(a))
     root = looped.sum(1).rsqrt()
     spread = root[:, None] * looped * root
@@ -72,7 +65,7 @@ def lonely() -> dgl.DGLGraph:
 def test_codes_equal_explicit_walks(labelled_sets: Make) -> None:
     graphs = [lonely(), *labelled_sets().whole.graphs]
     for graph in graphs:
-        code = StructureCode(WALKS, DEGREES)(dense(graph).numpy(), np.array([0, graph.num_nodes()]))
+        code = StructureCode(WALKS, DEGREES)(adjacency(graph).numpy(), np.array([0, graph.num_nodes()]))
         torch.testing.assert_close(code, slow_code(graph))
     by_hand = slow_code(lonely())[0, :WALKS]
     torch.testing.assert_close(by_hand, torch.tensor([0.0, 1 / 4 + 1 / 6, 1 / 12 + 1 / 12]))
@@ -110,22 +103,3 @@ def test_rounds_equal_slow_loops(labelled_sets: Make) -> None:
             expected = slow_logits({n: v[k] for n, v in personal.items()}, graph)
             torch.testing.assert_close(logits[place], expected, rtol=1e-3, atol=1e-4)
             place += 1
-
-
-def test_only_structure_is_uploaded(labelled_sets: Make) -> None:
-    run = start(labelled_sets(), "fedstar", PARAMS, **TRAINING)
-    uploads = run.round(1)["model"]
-    assert {name.split(".")[0] for name in uploads} == {"structure"}
-    run.round(2)
-    scalars = (WALKS + DEGREES) * H + H + L * (H * H + H)
-    assert run.simulation.upload_bytes == run.simulation.download_bytes == [2 * 4 * scalars] * 3
-
-
-def test_absent_clients_are_scored_with_the_new_structure(labelled_sets: Make) -> None:
-    run = start(labelled_sets((9, 6, 8, 7)), "fedstar", PARAMS, **TRAINING, participation=0.5)
-    for number in (1, 2, 3):
-        run.round(number)
-    (personal,) = run.simulation.personal_models()
-    for name, value in personal.items():
-        same = all(torch.equal(value[0], other) for other in value[1:])
-        assert same == name.startswith("structure.")

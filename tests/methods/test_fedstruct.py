@@ -15,9 +15,9 @@ from fglbench.benchmark.engine.views import whole_client
 from fglbench.datasets.federation import Federation
 from fglbench.methods.fedstruct import largest
 
+from .formulas import Model
 from .rounds import Make, start
 
-Model = dict[str, torch.Tensor]
 SIZES = (13, 7, 10)
 PLAIN: dict[str, Any] = {
     "kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0, "lr": 0.2,
@@ -121,16 +121,3 @@ def test_the_largest_entries_of_rows() -> None:
         kept = sorted(range(9), key=lambda j: (-row[j], j))[:3]
         assert kept_row.tolist() == [row[j] if j in kept else 0 for j in range(9)]
     assert (largest(sp.csr_matrix(dense), 0).toarray() == dense).all()
-
-
-def test_bytes(federation: Make) -> None:
-    """One hop sends only ids before training: those of reached nodes and the largest. Then all vectors."""
-    world, width = federation(SIZES), 5
-    simulation = start(world, "fedstruct", {"hops": 1, "keep": 0, "width": width}, **PLAIN).simulation
-    bar = walks(world, 1, "last")
-    reached = [int((bar[client.graph.ndata["global_id"]].sum(0) > 0).sum()) for client in world.clients]
-    assert simulation.upload_bytes == [8 * n + 8 for n in reached]
-    simulation.round(simulation.method.phases(simulation.config)[-1], 1)
-    model = (12 * 8 + 8) + (8 * 3 + 3) + (width * 8 + 8) + (8 * 3 + 3)
-    assert simulation.download_bytes == [4 * (model + 30 * width)] * 3
-    assert simulation.upload_bytes == [8 * n + 8 + 4 * (model + n * width) for n in reached]

@@ -9,20 +9,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fglbench.benchmark.engine.batch import collate
 from fglbench.methods.fedtad import nearest
 
+from .formulas import Model, adjacency, generated, joined, normal
 from .rounds import Make, start
 
 GCN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}}
-Model = dict[str, torch.Tensor]
-
-
-def dense(graph: Any) -> torch.Tensor:
-    a = torch.zeros(graph.num_nodes(), graph.num_nodes())
-    u, v = graph.edges()
-    a[u, v] = 1
-    return a
 
 
 def test_reliability_equals_loops_over_nodes_and_walks(federation: Make) -> None:
@@ -30,7 +22,7 @@ def test_reliability_equals_loops_over_nodes_and_walks(federation: Make) -> None
     world = federation((13, 7, 10), without_train=(1,))
     reliability = start(world, "fedtad", {"walks": 4}, **GCN).simulation.server.state["reliability"]
     for k, client in enumerate(world.clients):
-        graph, x, a = client.graph, client.feat.to_dense(), dense(client.graph)
+        graph, x, a = client.graph, client.feat.to_dense(), adjacency(client.graph)
         looped = a + torch.eye(len(a))
         step = looped / looped.sum(1, keepdim=True)
         h = torch.cat([x, torch.stack([torch.linalg.matrix_power(step, p).diagonal() for p in (1, 2, 3, 4)], 1)], 1)
@@ -68,23 +60,6 @@ def gcn(a: torch.Tensor, x: torch.Tensor, w: Model, on: str) -> torch.Tensor:
     return a @ h @ w["1.weight"] + w["1.bias"]
 
 
-def nodes(w: Model, z: torch.Tensor, label: list[int]) -> torch.Tensor:
-    h = torch.stack([torch.cat([w["class"][c], noise]) for c, noise in zip(label, z, strict=True)])
-    for i in range(3):
-        h = torch.tanh(h @ w[f"{i}.weight"] + w[f"{i}.bias"])
-    return h @ w["3.weight"] + w["3.bias"]
-
-
-def joined(x: torch.Tensor, neighbours: int) -> torch.Tensor:
-    """D^-1/2 (A + I) D^-1/2 of the generated graph, node by node."""
-    a = torch.eye(len(x))
-    for i, row in enumerate(x):
-        near = sorted(range(len(x)), key=lambda j, row=row: -float(F.cosine_similarity(row, x[j], dim=0)))[:neighbours]
-        for j in near:
-            a[i, j] = a[j, i] = 1
-    return a / (a.sum(1).outer(a.sum(1))).sqrt()
-
-
 def differentiated(loss: torch.Tensor, leaf: Model) -> Model:
     return dict(zip(leaf, torch.autograd.grad(loss, list(leaf.values())), strict=True))
 
@@ -118,8 +93,8 @@ def test_two_rounds_at_the_server_equal_slow_loops(on: str, federation: Make) ->
         for _ in range(2):
             z = torch.from_numpy(draws.standard_normal((count, 32), dtype="float32"))
             leaf = {n: v.clone().requires_grad_(True) for n, v in g.items()}
-            x = nodes(leaf, z, label)
-            a = joined(x.detach(), 3)
+            x = generated(leaf, z, label)
+            a = normal(joined(x, 3) + torch.eye(len(x)))
             loss = torch.zeros(())
             pairs = [(i, j) for i in range(count) for j in range(count)]
             far = [((z[i] - z[j]) ** 2).mean() * (x[i] - x[j]).abs().mean() for i, j in pairs]
@@ -130,8 +105,8 @@ def test_two_rounds_at_the_server_equal_slow_loops(on: str, federation: Make) ->
                     loss = loss + 0.7 * share[k, c] * F.cross_entropy(taught[rows], torch.tensor([c] * len(rows)))
                 loss = loss + 0.4 * torch.exp(-sum(far) / len(far)) - apart(gcn(a, x, theta, on), taught.detach(), k)
             g = of_generator.step(g, differentiated(loss, leaf))
-            x = nodes(g, z, label)
-            a = joined(x, 3)
+            x = generated(g, z, label)
+            a = normal(joined(x, 3) + torch.eye(len(x)))
             for _ in range(2):
                 leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
                 loss = sum(apart(gcn(a, x, leaf, on), gcn(a, x, t, on), k) for k, t in enumerate(teachers))
@@ -141,29 +116,6 @@ def test_two_rounds_at_the_server_equal_slow_loops(on: str, federation: Make) ->
             torch.testing.assert_close(server.state["model"][n], value, rtol=1e-4, atol=1e-5)
         for n, value in g.items():
             torch.testing.assert_close(server.state["generator"][n].detach(), value, rtol=1e-4, atol=1e-5)
-
-
-def test_distillation_closes_the_gap(federation: Make) -> None:
-    """All clients send the same model: distillation moves a distant student towards it."""
-    world = federation((13, 7, 10))
-    run = start(world, "fedtad", {"server_epochs": 60, "lr_server": 0.01}, weight_decay=0.0, **GCN)
-    server, source = run.simulation.server, torch.Generator().manual_seed(1)
-    model, student = server.initial_model(), server.state["student"]
-    for name, value in student.items():
-        value.data.copy_(model[name] + 0.3 * torch.randn(value.shape, generator=source))
-    batch = collate(world.clients)
-
-    def away() -> float:
-        """The mean difference of logits on the clients' graphs."""
-        logits = [
-            server.backbones[0].forward({n: v.detach().expand(3, *v.shape) for n, v in params.items()}, batch).logits
-            for params in (model, student)
-        ]
-        return float((logits[0] - logits[1]).abs().mean())
-
-    before = away()
-    run.method._distil(server, {n: v.expand(3, *v.shape) for n, v in model.items()})
-    assert away() < 0.8 * before
 
 
 def test_nearest_edges_are_symmetric_without_self_loops() -> None:

@@ -69,18 +69,6 @@ def test_rounds_equal_slow_loops(federation: Make) -> None:
                 close({n: v[k] for n, v in run.simulation.server.state["personal"].items()}, model)
 
 
-def test_the_nearest_profile_counts_most(federation: Make) -> None:
-    run = start(federation(SIZES), "feroma", {"warm_up": 1}, kinds=["gcn"])
-    server = run.simulation.server
-    server.state["profiles"] = {}
-    profiles = torch.tensor([0.0, 0.1, 1.0]).view(3, 1, 1)
-    first = run.method.weights(server, profiles)
-    torch.testing.assert_close(first, server.weights.expand(3, 3))
-    second = run.method.weights(server, profiles + 0.01)
-    assert second.argmax(1).tolist() == [0, 1, 2] and second[0, 1] > second[0, 2]
-    torch.testing.assert_close(second.sum(1), torch.ones(3))
-
-
 def test_a_late_client_gets_the_extractor_once(federation: Make) -> None:
     """Client 2 first takes part in round 4; the others have the extractor since round 2."""
     run = start(federation(SIZES), "feroma", {"warm_up": 1}, **PLAIN)

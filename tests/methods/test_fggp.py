@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from fglbench.benchmark.engine.rng import stream
 from fglbench.methods.fggp.fggp import cluster_means
 
+from .formulas import Model, gcn, normal
 from .rounds import Make, start
 
 SIZES = (13, 7, 10)
@@ -25,22 +26,10 @@ PARAMS: dict[str, Any] = {
     "neighbours": NEIGHBOURS, "refresh": REFRESH, "share": SHARE, "relaxation": RELAX, "view_weight": 0.8,
     "align_weight": 1.5, "memory": 2, "nearest": 3,
 }  # fmt: skip
-Model = dict[str, torch.Tensor]
 
 
 def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
     return float(a @ b / max(float(a.norm() * b.norm()), 1e-30))
-
-
-def laplacian(a: torch.Tensor) -> torch.Tensor:
-    root = a.sum(1).rsqrt()
-    return root[:, None] * a * root
-
-
-def gcn(theta: Model, x: torch.Tensor, s: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Hidden values after activation, and logits."""
-    h = torch.relu(s @ (x @ theta["0.weight"]) + theta["0.bias"])
-    return h, s @ (h @ theta["1.weight"]) + theta["1.bias"]
 
 
 class Slow:
@@ -58,7 +47,7 @@ class Slow:
 
     @property
     def plain(self) -> torch.Tensor:
-        return laplacian(self.edges + torch.eye(len(self.x)))
+        return normal(self.edges + torch.eye(len(self.x)))
 
     def look_around(self, theta: Model) -> None:
         h, _ = gcn(theta, self.x, self.plain)
@@ -81,7 +70,7 @@ class Slow:
 
     def loss(self, theta: Model) -> torch.Tensor:
         h, logits = gcn(theta, self.x, self.plain)
-        spread, n = laplacian(self.linked), len(h)
+        spread, n = normal(self.linked), len(h)
         codes = torch.relu(spread @ (spread @ (self.x @ theta["view.0.weight"])) @ theta["view.1.weight"])
         score = codes @ codes.T
         yes = float(self.linked.sum())
@@ -101,7 +90,7 @@ class Slow:
                 at, back = torch.zeros(n, n), torch.zeros(n, n)
                 at[i, j], back[j, i] = 1, 1
                 graph = graph + drawn * (at + back)
-        seen, other = gcn(theta, self.x, laplacian(graph))
+        seen, other = gcn(theta, self.x, normal(graph))
         local, far = self.prototypes(h, logits), {}
         p = logits.softmax(1)
         for j in local:  # the same classes and weights, other embeddings
@@ -163,16 +152,6 @@ def test_rounds_equal_slow_loops(federation: Make) -> None:
         for j, row in near:
             vote[j] += math.exp(cosine(h[i], row) / 0.1) / mass
         torch.testing.assert_close(scores[i].exp(), torch.tensor(vote), rtol=1e-3, atol=1e-5)
-
-
-def test_clusters_by_hand() -> None:
-    """Four pairs of neighbours, in two groups: four clusters, then two, then one, so two remain."""
-    angle = torch.tensor([0.00, 0.02, 0.30, 0.33, 2.00, 2.05, 2.30, 2.33])
-    rows = torch.stack([angle.cos(), angle.sin()], 1) * torch.arange(1.0, 9.0).unsqueeze(1)
-    torch.testing.assert_close(cluster_means(rows), torch.stack([rows[:4].mean(0), rows[4:].mean(0)]))
-    torch.testing.assert_close(cluster_means(rows[:4]), torch.stack([rows[:2].mean(0), rows[2:4].mean(0)]))
-    torch.testing.assert_close(cluster_means(rows[:2]), rows[:2].mean(0, keepdim=True))
-    torch.testing.assert_close(cluster_means(rows[:1]), rows[:1])
 
 
 def test_clusters_equal_slow_search() -> None:

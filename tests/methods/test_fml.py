@@ -19,8 +19,8 @@ def test_losses_and_gradients(nodes: str, federation: Make) -> None:
     clients = run.simulation.client_batches[0]
     for value in clients.params.values():
         value.requires_grad_(True)
-    out, batch = run.method.pair(clients), clients.batch
-    private_logits, meme_logits = out.private.logits, out.shared.logits
+    (private, meme), batch = run.method.pair(clients), clients.batch
+    private_logits, meme_logits = private.logits, meme.logits
     private, meme = [], []
     for k in range(5):
         rows = range(batch.offsets[k], batch.offsets[k + 1])

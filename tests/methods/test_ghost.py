@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from fglbench.benchmark.engine.rng import stream
 from fglbench.methods import ghost
 
+from .formulas import Model, gcn, generated, joined, normal
 from .rounds import Make, start
 
-Model = dict[str, torch.Tensor]
 SIZES = (13, 7, 10)
 D, H, C, SEED = 12, 8, 3, 5
 PLAIN: dict[str, Any] = {
@@ -31,32 +31,10 @@ PARAMS: dict[str, Any] = {
 }
 
 
-def make(w: Model, z: torch.Tensor, label: list[int]) -> torch.Tensor:
-    rows = []
-    for one, y in zip(z, label, strict=True):
-        h = torch.cat([w["class"][y], one])
-        for i in range(3):
-            h = torch.tanh(h @ w[f"{i}.weight"] + w[f"{i}.bias"])
-        rows.append(h @ w["3.weight"] + w["3.bias"])
-    return torch.stack(rows)
-
-
-def joined(x: torch.Tensor, neighbours: int) -> torch.Tensor:
-    """(n, n) ones if either node is among the nearest of the other."""
-    n, a = len(x), torch.zeros(len(x), len(x))
-    for i in range(n):
-        cosines = [float(F.cosine_similarity(x[i], x[j], dim=0)) for j in range(n)]
-        cosines[i] = 2
-        for j in sorted(range(n), key=lambda j: -cosines[j])[:neighbours]:
-            if i != j:
-                a[i, j] = a[j, i] = 1
-    return a
-
-
 def proxy_loss(w: Model, z: torch.Tensor, client: Any, p: Any) -> torch.Tensor:
     train = client.graph.ndata["train_mask"].nonzero().squeeze(1).tolist()
     real, label = client.feat.to_dense()[train], client.graph.ndata["label"][train].tolist()
-    x, n = make(w, z, label), len(train)
+    x, n = generated(w, z, label), len(train)
     loss = torch.zeros(())
     for mine, theirs in zip(x, real, strict=True):
         likely = theirs.softmax(0)
@@ -69,13 +47,6 @@ def proxy_loss(w: Model, z: torch.Tensor, client: Any, p: Any) -> torch.Tensor:
     cost = torch.stack([torch.stack([((r - m) ** 2).sum() for m in x]) for r in real])
     share = ghost.plan(cost.detach().double().numpy(), a.double().numpy(), joined(x, p.neighbours).double().numpy())
     return loss + p.lam_topology * sum(share[i, j] * cost[i, j] for i in range(n) for j in range(n)) / 2
-
-
-def gcn(w: Model, x: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    a = a + torch.eye(len(a))
-    a = a / (a.sum(1, keepdim=True) * a.sum(0)) ** 0.5
-    h = torch.relu(a @ x @ w["0.weight"] + w["0.bias"])
-    return h, a @ h @ w["1.weight"] + w["1.bias"]
 
 
 def test_the_round_equals_slow_loops(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,16 +73,17 @@ def test_the_round_equals_slow_loops(federation: Make, monkeypatch: pytest.Monke
         for _ in range(2):
             label = sorted(i % C for i in range(n))
             z = torch.from_numpy(draws.standard_normal((n, 64), dtype=np.float32))
-            x = make({name: v[k] for name, v in uploads.items()}, z, label)
+            x = generated({name: v[k] for name, v in uploads.items()}, z, label)
             a = joined(x, 3)
-            h, total = gcn(theta, x, a)[0], torch.zeros(())
+            s = normal(a + torch.eye(n))
+            h, total = gcn(theta, x, s)[0], torch.zeros(())
             for i, j in a.nonzero().tolist():
                 e = (theta["0.weight"] @ h[i]) @ torch.tanh(theta["0.weight"] @ h[j])
                 total = total + e**2
             names = ("0.weight", "0.bias")
             c = dict(zip(names, torch.autograd.grad(total, [theta[name] for name in names]), strict=True))
             for _ in range(2):
-                loss = F.cross_entropy(gcn(theta, x, a)[1], torch.tensor(label))
+                loss = F.cross_entropy(gcn(theta, x, s)[1], torch.tensor(label))
                 for old, weight in before:
                     for name, importance in weight.items():
                         loss = loss + (importance.abs() * (theta[name] - old[name]) ** 2).sum()

@@ -1,60 +1,28 @@
-"""Shared products, propagation and graph augmentation against dense matrices and loops."""
+"""Products of thinned rows, propagation and graph augmentation against dense matrices and loops."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
 
-import dgl
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-import torch.nn.functional as F
 
 from fglbench.benchmark.engine.batch import Batch, collate
 from fglbench.benchmark.engine.graphs.graphsets import GraphStack
 from fglbench.benchmark.engine.payload import tree_bytes
 from fglbench.benchmark.engine.rng import Streams
 from fglbench.benchmark.engine.segment_ops import SparseMatrix
-from fglbench.datasets.federation import NodeClient
 from fglbench.methods.fedgta import propagate_labels
-from fglbench.methods.fedsage import neighgen
 from fglbench.methods.fedsage.neighgen import Thinned, thinned_product
 from fglbench.methods.parts.contrast import augment
 from fglbench.methods.parts.encoders import PersonalisedPageRank
 from fglbench.methods.parts.rows import listed, packed, split, unpacked
 
+from .formulas import looped
 from .rounds import Make
-
-close = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-4)  # sums of 300 terms, in another order
-SHAPES = [(40, 300, 70), (5, 1, 3), (1, 128, 1), (0, 7, 3), (4, 0, 3)]
-
-
-@pytest.fixture(params=[True, False], ids=["onednn", "torch"], autouse=True)
-def onednn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighgen, "ONEDNN", neighgen.ONEDNN and request.param)
-
-
-@pytest.mark.parametrize("with_bias", [True, False])
-@pytest.mark.parametrize(("rows", "inputs", "outputs"), SHAPES)
-def test_a_product_and_its_gradients_are_torchs(rows: int, inputs: int, outputs: int, with_bias: bool) -> None:
-    torch.manual_seed(0)
-    a, b = torch.randn(inputs, rows).T.requires_grad_(), torch.randn(outputs, inputs).T.requires_grad_()
-    operands = [a, b, *[torch.randn(outputs, requires_grad=True)] * with_bias]
-    grad = torch.randn(outputs, rows).T
-    ours, theirs = neighgen.product(*operands), a @ b + sum(operands[2:])
-    close(ours, theirs)
-    actual, wanted = (torch.autograd.grad(y, operands, grad) for y in (ours, theirs))
-    close(actual, wanted)
-
-
-def test_inputs_without_gradient_get_none() -> None:
-    a, b, bias = torch.randn(3, 4), torch.randn(4, 2, requires_grad=True), torch.randn(2)
-    neighgen.product(a, b, bias).sum().backward()
-    assert a.grad is None and bias.grad is None
-    close(b.grad, a.sum(0).unsqueeze(1).expand(4, 2))
-
 
 close_thinned = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-5)
 LEFT = [0.0, 0.02, 0.5]  # share of entries
@@ -79,34 +47,6 @@ def test_product_and_gradients_behind_a_relu_and_a_dropout_are_torchs(left: floa
     close_thinned(actual, wanted)
 
 
-@pytest.mark.parametrize("left", LEFT)
-def test_gradients_by_entry_for_any_layout(left: float) -> None:
-    before, keep, b, _ = layers(left)
-    rows = (torch.relu(before) * keep).detach()
-    thinned = Thinned(rows)
-    grad = F.dropout(torch.randn(30, 20), 0.7)
-    where = (rows != 0) if thinned.entries is not None else torch.ones_like(rows)
-    for given in (grad, sp.csr_matrix(grad.numpy())):
-        close_thinned(thinned.towards(given, b.detach()), grad @ b.detach().T * where)
-        across = thinned.across(given)
-        close_thinned(across if isinstance(across, torch.Tensor) else torch.from_numpy(across.toarray()), rows.T @ grad)
-
-
-def test_threshold_of_few_entries() -> None:
-    rows = torch.zeros(10, 50)
-    rows.view(-1)[: int(500 * neighgen.FEW)] = 1
-    assert Thinned(rows).entries is not None
-    rows.view(-1)[int(500 * neighgen.FEW)] = 1
-    assert Thinned(rows).entries is None
-
-
-def test_no_rows() -> None:
-    b, bias = torch.randn(4, 3, requires_grad=True), torch.randn(3, requires_grad=True)
-    result = thinned_product(torch.zeros(0, 4), b, bias)
-    assert result.shape == (0, 3)
-    close_thinned(torch.autograd.grad(result.sum(), [b, bias]), (torch.zeros(4, 3), torch.zeros(3)))
-
-
 def test_rows_come_back_with_the_bytes_of_their_entries() -> None:
     dense = np.random.default_rng(0).integers(0, 3, (6, 9)).astype(np.float32)
     sparse = sp.csr_matrix(dense)
@@ -124,16 +64,6 @@ def test_a_tree_of_lists_is_the_clients_trees() -> None:
         assert torch.equal(one["id"], part["id"]) and torch.equal(one["rows"]["values"], part["rows"]["values"])
 
 
-def dense(client: NodeClient) -> torch.Tensor:
-    """D^-1/2 (A + I) D^-1/2 of one client, float64."""
-    n = client.graph.num_nodes()
-    a = torch.eye(n, dtype=torch.float64)
-    for u, v in zip(*(ends.tolist() for ends in client.graph.edges()), strict=True):
-        a[v, u] += 1
-    d = a.sum(1)
-    return torch.stack([torch.stack([a[i, j] / (d[i] * d[j]).sqrt() for j in range(n)]) for i in range(n)])
-
-
 @pytest.mark.parametrize(("steps", "kappa"), [(1, 0.5), (5, 0.3), (4, 1.0)])
 def test_every_client_propagates_on_its_own_graph(steps: int, kappa: float, federation: Make) -> None:
     world = federation((13, 7, 10))
@@ -144,7 +74,7 @@ def test_every_client_propagates_on_its_own_graph(steps: int, kappa: float, fede
     (grad,) = torch.autograd.grad((propagated * weight).sum(), start)
     row = 0
     for client in world.clients:
-        a, here = dense(client), slice(row, row + client.graph.num_nodes())
+        a, here = looped(client.graph, torch.float64), slice(row, row + client.graph.num_nodes())
         initial = start.detach()[here].double().requires_grad_(True)
         y = initial
         for _ in range(steps):
@@ -207,12 +137,6 @@ def test_the_threshold_drops_small_entries_and_no_other(graph_sets: Make) -> Non
     np.testing.assert_array_equal(cut.toarray(), expected)
 
 
-def test_an_operator_is_computed_once(graph_sets: Make) -> None:
-    stack = GraphStack(graph_sets().whole.graphs)
-    assert stack.operator(PersonalisedPageRank(0.2)) is stack.operator(PersonalisedPageRank(0.2))
-    assert stack.operator(PersonalisedPageRank(0.2)) is not stack.operator(PersonalisedPageRank(0.3))
-
-
 def edges(batch: Batch) -> set[tuple[int, int]]:
     source, target = batch.graph.edges()
     return set(zip(source.tolist(), target.tolist(), strict=True))
@@ -270,9 +194,3 @@ def test_purposes_are_independent_and_zero_rates_change_nothing(federation: Make
     assert edges(one) != edges(two) and not torch.equal(one.x.dense(), two.x.dense())
     same = augment(batch, fresh((0, 1)), "local", 0.0, 0.0)
     assert same.graph is batch.graph and same.x is batch.x
-
-
-def test_a_graph_without_edges(federation: Make) -> None:
-    batch = collate(federation((3, 2)).clients)
-    lonely = batch.replace(graph=dgl.graph(([], []), num_nodes=5))
-    assert augment(lonely, fresh((0, 1)), "weak", 0.5, 0.5).graph.num_edges() == 0

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
+from fglbench.benchmark.engine import BACKBONES, METHODS, TrainConfig
+from fglbench.benchmark.engine.train import train
 from fglbench.datasets.federation import Federation
 
 from .rounds import start
@@ -41,6 +43,7 @@ class Case(NamedTuple):
 
 MUTUAL = {"alpha": 0.6, "beta": 0.6, "uniform": False}
 SGD = {"optimiser": "sgd", "lr": 0.2, "weighting": "uniform", "local_epochs": 2, **GCN}
+ONE_STEP = {**SGD, "local_epochs": 1}
 OFF: dict[str, dict[str, Any]] = {
     "feddc": {"alpha": 0.0, "correction": "none", "lr": 0.2, "clip": None},
     "fggp": {"view_weight": 0, "align_weight": 0, "inference": "classifier"},
@@ -53,6 +56,8 @@ CASES = [
     Case("feddc", OFF["feddc"], {"local_epochs": 2, **GCN}, "fedavg", {}, SGD, "server", False),
     Case("fedavg", {}, GCN, "local", {}, GCN, "clients", False, (20,)),
     Case("fedprox", {"mu": 0}, GCN, "fedavg", {}, GCN, "server", False),
+    Case("fedprox", {"mu": 5}, ONE_STEP, "fedavg", {}, ONE_STEP, "server", False),
+    Case("scaffold", {"lr": 0.2}, ONE_STEP, "fedavg", {}, ONE_STEP, "server", False),
     Case("fedopt", {"server_optimiser": "sgd", "server_lr": 1}, GCN, "fedavg", {}, GCN, "server", False),
     Case("fedexp", {"epsilon": 1e9, "average_last": False}, GCN, "fedavg", {}, GCN, "server", False),
     Case("fedluar", {"recycled": 0}, {}, "fedavg", {}, {}),
@@ -141,3 +146,32 @@ def test_personal_aggregates_at_the_ends_of_their_scale(name: str, federation: C
                 mean = upload["model"][key].mean(0).expand_as(value)
                 torch.testing.assert_close(value, mean, rtol=1e-5, atol=1e-6)
                 assert len(sizes) > 1 or torch.equal(value, mean)
+
+
+@pytest.mark.parametrize(
+    ("name", "private"),
+    [("fedper", "head"), ("fedssp", "head"), ("fedstar", "input"), ("fedvn", "generator.head")],
+)
+def test_absent_clients_are_scored_with_the_new_shared_part(
+    name: str, private: str, labelled_sets: Callable[..., Federation]
+) -> None:
+    run = start(labelled_sets((9, 6, 8, 7)), name, kinds=["gin"], batch_size=3, participation=0.5)
+    for number in (1, 2, 3):
+        shared = run.round(number)["model"]
+    (personal,) = run.simulation.personal_models()
+    equal = {name for name, value in personal.items() if all(torch.equal(value[0], other) for other in value[1:])}
+    assert set(shared) <= equal and f"{private}.weight" not in equal
+
+
+def test_presets_are_their_method_on_their_architecture(federation: Callable[..., Federation]) -> None:
+    world, config = federation(), TrainConfig(rounds=3)
+
+    def scores(name: str, backbone: str) -> tuple[list[float], int]:
+        out = train(world, METHODS.build(name), [BACKBONES.build(backbone, {"hidden": 8})], config, 1)
+        return out.history["val"], out.upload_bytes
+
+    for preset, method, backbone in (
+        ("fedmlp", "fedavg", "mlp"), ("fedprox-mlp", "fedprox", "mlp"), ("scaffold-mlp", "scaffold", "mlp"),
+        ("locgcn", "local", "gcn"), ("fedgcn", "fedavg", "gcn"),
+    ):  # fmt: skip
+        assert scores(preset, "sage") == scores(method, backbone)

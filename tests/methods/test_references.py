@@ -77,25 +77,6 @@ def test_label_counts_by_loops(counts: str, labelled: bool, graph_sets: Make) ->
     np.testing.assert_allclose(codes.numpy(), np.array(expected)[picks], rtol=1e-5)
 
 
-def test_label_counts_cluster_what_differs_in_labels(graph_sets: Make) -> None:
-    """Classes that differ in node labels are found without edges and training."""
-    world = graph_sets()
-    graphs = []
-    for graph, label in zip(world.whole.graphs, world.whole.label.tolist(), strict=True):
-        graph = graph.local_var()
-        graph.ndata["feat"] = torch.eye(world.num_classes)[torch.full((graph.num_nodes(),), label)] * 1.0
-        graphs.append(graph)
-    other = replace(world, whole=replace(world.whole, graphs=graphs))
-    method = METHODS.build("label-counts", {"counts": "shares"})
-    assert train(other, method, [BACKBONES.build("gin")], TrainConfig(rounds=3), 0).score == 1
-
-
-@pytest.mark.parametrize("name", ["majority", "one-cluster", "label-counts"])
-def test_references_are_marked_and_do_not_train(name: str) -> None:
-    method = METHODS.build(name)
-    assert method.reference and not method.trains
-
-
 def one_hot(world: Federation) -> Federation:
     """Nodes labelled by their degree, 1 to 8, and a constant that is no label."""
     for graph in world.whole.graphs:

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 
 from fglbench.methods.s2fgl import frequencies
 
+from .formulas import Model, adjacency, gcn, looped
 from .rounds import Make, start
 
-Model = dict[str, torch.Tensor]
 SIZES = (30, 20, 26)
 H = 8
 PLAIN: dict[str, Any] = {
@@ -22,28 +22,14 @@ PLAIN: dict[str, Any] = {
 }  # fmt: skip
 
 
-def adjacency(client: Any) -> torch.Tensor:
-    a = torch.zeros(client.graph.num_nodes(), client.graph.num_nodes(), dtype=torch.float64)
-    for u, v in zip(*(ends.tolist() for ends in client.graph.edges()), strict=True):
-        a[v, u] = 1
-    return a
-
-
 def order(client: Any, alpha: float) -> list[int]:
     """The nodes by decreasing label signal, computed with a matrix inverse."""
-    a, train = adjacency(client), client.graph.ndata["train_mask"].tolist()
+    a, train = adjacency(client.graph, torch.float64), client.graph.ndata["train_mask"].tolist()
     n = len(train)
     p = torch.linalg.inv(torch.eye(n, dtype=torch.float64) - (1 - alpha) * a / a.sum(1, keepdim=True).clamp(min=1))
     labelled = [j for j in range(n) if train[j]]
     score = [max(p[i, j] for j in labelled) + alpha * sum(p[i, j] for j in labelled) for i in range(n)]
     return sorted(range(n), key=lambda i: -score[i])
-
-
-def embed(w: Model, client: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    a = adjacency(client).float() + torch.eye(client.graph.num_nodes())
-    a = a / (a.sum(1, keepdim=True) * a.sum(0)) ** 0.5
-    h = torch.relu(a @ client.feat.to_dense() @ w["0.weight"] + w["0.bias"])
-    return h, a @ h @ w["1.weight"] + w["1.bias"]
 
 
 def cosine(u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -68,7 +54,7 @@ def spectrum(rows: torch.Tensor, similar: int, count: int) -> list[torch.Tensor]
 
 
 def slow_loss(w: Model, client: Any, received: torch.Tensor | None, book: torch.Tensor | None, p: Any) -> torch.Tensor:
-    h, logits = embed(w, client)
+    h, logits = gcn(w, client.feat.to_dense(), looped(client.graph))
     train = client.graph.ndata["train_mask"]
     loss = F.cross_entropy(logits[train], client.graph.ndata["label"][train])
     if received is None or book is None:
@@ -97,7 +83,7 @@ def test_three_rounds_equal_slow_loops(federation: Make) -> None:
     for number in (1, 2, 3):
         draws, uploads, trained, sent = copy.deepcopy(server.generator), run.round(number), [], []
         for k, client in enumerate(world.clients):
-            w, received = dict(model), embed(model, client)[0]
+            w, received = dict(model), gcn(model, client.feat.to_dense(), looped(client.graph))[0]
             for _ in range(2):
                 w = {n: v.detach().requires_grad_(True) for n, v in w.items()}
                 grads = torch.autograd.grad(slow_loss(w, client, received, book, params), list(w.values()))
@@ -107,7 +93,7 @@ def test_three_rounds_equal_slow_loops(federation: Make) -> None:
             trained.append(w)
             train, label = client.graph.ndata["train_mask"], client.graph.ndata["label"].tolist()
             labelled = [i for i in order(client, 0.8) if train[i]]
-            h = embed(w, client)[0]
+            h = gcn(w, client.feat.to_dense(), looped(client.graph))[0]
             sent.append([(h[i], label[i]) for i in labelled[: -(-len(labelled) // 3)]])
         model = {n: sum(k / sum(SIZES) * m[n] for k, m in zip(SIZES, trained, strict=True)) for n in model}
         book = torch.zeros(3, 2, H)
@@ -130,13 +116,3 @@ def test_lowest_frequency_of_equal_rows_is_constant(n: int) -> None:
     assert vectors.shape == (n, 2 * m)
     np.testing.assert_allclose(vectors[:, 0].abs().numpy(), n**-0.5, rtol=1e-4)
     np.testing.assert_allclose(vectors[:, 1:].sum(0).numpy(), 0, atol=1e-5)
-
-
-def test_bytes(federation: Make) -> None:
-    run = start(federation(SIZES), "s2fgl", **PLAIN)
-    upload = run.round(1)
-    simulation, model = run.simulation, (12 * H + H) + (H * 3 + 3)
-    held = [len(classes) for classes in upload["classes"]]
-    assert simulation.upload_bytes == [4 * model + n * (4 * H + 8 + 8) for n in held]
-    run.round(2)
-    assert simulation.download_bytes == [2 * 4 * model + 4 * 3 * 4 * H] * 3

@@ -12,8 +12,10 @@ import numpy as np
 
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.schema import Row
+from fglbench.report import build
 from fglbench.report.board import Board
 from fglbench.report.loading import frame
+from fglbench.report.ranking import Ranking
 
 ENVIRONMENT = "0123456789ab"
 
@@ -110,6 +112,20 @@ def demo() -> list[Row]:
     return rows
 
 
-def board(rows: Iterable[Row], suite: str = "demo") -> Board:
-    """The board of these rows, without files."""
-    return Board.build(suite, frame(rows))
+def board(rows: Iterable[Row], suite: str = "demo", files: Iterable[dict[str, Any]] = ()) -> Board:
+    """The board of these rows. files: the side file of each row; none without."""
+    rows = list(rows)
+    stored = {row.key: file for row, file in zip(rows, files, strict=False)}
+    return Board.build(suite, frame(rows), histories=stored.get)
+
+
+def ranking(rows: Iterable[Row], suite: str = "demo", files: Iterable[dict[str, Any]] = ()) -> Ranking:
+    return Ranking(board(rows, suite, files))
+
+
+def pages(tmp_path: Path, rows: Iterable[Row]) -> tuple[Path, dict[str, str]]:
+    """Store rows without side files and write their report without figures. Returns the folder, and texts by path."""
+    folder = write(tmp_path / "results", rows, curves=False)
+    report = build.make(folder, None, figures=False)
+    build.write(report)
+    return folder, {path.relative_to(folder).as_posix(): text for path, text in report.texts.items()}

@@ -9,12 +9,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fglbench import methods  # noqa: F401  registers them
-from fglbench.benchmark.engine import METHODS
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.catalogue import TASK, read_properties
 from fglbench.report.characteristics import characteristics_table, label_properties, training_share
-from fglbench.report.groups import kind_of_data, models
 from fglbench.report.leaderboard import key_findings
 from fglbench.report.loading import load_boards
 from fglbench.report.ranking import Ranking
@@ -26,31 +23,19 @@ from . import samples
 ALIKE, UNLIKE = [[5, 5], [5, 5]], [[10, 0], [0, 10]]
 
 
-def test_models_column_follows_heterogeneous() -> None:
-    classes = {name: METHODS.cls(name) for name in METHODS.names() if METHODS.is_own(METHODS.cls(name))}
-    assert {name: models(name) for name in classes} == {
-        name: "may differ" if cls.heterogeneous else "all alike" for name, cls in classes.items()
-    }
-    assert models("a-plug-in") == "other"
-
-
-def test_kind_of_user_data_is_other() -> None:
-    assert (kind_of_data("cora"), kind_of_data("own:villages")) == ("citations", "other")
-
-
 def test_ranks_by_kind_of_data_by_hand() -> None:
     """Alpha is first on both citation graphs and last on the products, gamma is first on the products."""
     scores = {"alpha": (0.9, 0.8, 0.1), "beta": (0.5, 0.7, 0.2), "gamma": (0.6, 0.3, 0.3)}
     datasets = ("cora", "pubmed", "amazon-photo")
     rows = [samples.row(data, name, 0, values[i]) for name, values in scores.items() for i, data in enumerate(datasets)]
-    sheet = kinds_table(Ranking(samples.board(rows)))
+    sheet = kinds_table(samples.ranking(rows))
     assert [(column.title, column.note) for column in sheet.columns[1:]] == [
         ("Citations", "2 datasets"), ("Products", "1 dataset"),
     ]  # fmt: skip
     cells = {line.entrant: [cell.text for cell in line.cells[1:]] for line in sheet.lines}
     assert cells == {"alpha": ["1.0", "3.0"], "beta": ["2.5", "2.0"], "gamma": ["2.5", "1.0"]}
     assert [line.entrant for line in sheet.lines if line.cells[1].mark == "best"] == ["alpha"]
-    assert kinds_table(Ranking(samples.board([row for row in rows if row.dataset != "amazon-photo"]))) is None
+    assert kinds_table(samples.ranking([row for row in rows if row.dataset != "amazon-photo"])) is None
 
 
 def test_properties_by_hand() -> None:
@@ -114,7 +99,7 @@ def test_key_findings_are_three_sentences(ranking: Ranking) -> None:
 
 
 def test_a_board_without_local_has_no_regimes() -> None:
-    ranking = Ranking(samples.board([samples.row(d, m, s, 0.5) for d in "abcxyz" for m in "mn" for s in range(3)]))
+    ranking = samples.ranking([samples.row(d, m, s, 0.5) for d in "abcxyz" for m in "mn" for s in range(3)])
     assert ranking.characteristics.skew_groups == {}
     assert key_findings([ranking]) == []
 
@@ -123,6 +108,6 @@ def test_published_properties_are_joined_by_task() -> None:
     (task, known), *_ = read_properties().items()
     asked = dict(zip(TASK[1:], task[1:], strict=True)) | {"clients": int(task[-1])}
     row = samples.row(task[0], "a", 0, 0.5, **asked)
-    properties = Ranking(samples.board([row])).characteristics.properties.iloc[0]
+    properties = samples.ranking([row]).characteristics.properties.iloc[0]
     assert properties["edge homophily"] == known["homophily"]
     assert properties["lost edges"] == known["lost_edges"]

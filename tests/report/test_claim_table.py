@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from scipy import stats
 
 from fglbench.report import build
-from fglbench.report.papers import papers, printed, tables
+from fglbench.report.papers import papers, tables
 from fglbench.report.reproduction.match import Ours
 from fglbench.report.reproduction.page import BEGIN, END, claim_table, readings
 from fglbench.report.reproduction.view import View, judged
@@ -24,7 +25,7 @@ WORDS = 300
 def made_view(shift: float) -> View:
     """FedGL's Table 5 with sample scores of three seeds: FedGL is `shift` above Federated on average."""
     paper, table = tables()["fedgl-table5"]
-    figures, reading = list(paper.rows(table, printed())), paper.readings_of(table)[0]
+    figures, reading = paper.figures(table), paper.readings_of(table)[0]
     rng = np.random.default_rng(0)
     ours = {
         figure: Ours({seed: float(rng.normal(0.7 + shift * (figure.method == "FedGL"), 0.02)) for seed in range(3)})
@@ -57,12 +58,8 @@ def test_the_best_other_reading_supports_most_claims_and_the_stated_is_the_paper
     paper, _ = tables()["fedgl-table5"]
     base = made_view(0.0)
     alternatives = [
-        View(paper, base.table, reading, base.figures, view.ours, view.claims, view.affected)
-        for reading, view in zip(
-            [base.reading.model_copy(update={"id": name}) for name in ("worse", "better")],
-            [made_view(-0.1), made_view(0.1)],
-            strict=True,
-        )
+        replace(made_view(shift), reading=base.reading.model_copy(update={"id": name}))
+        for name, shift in (("worse", -0.1), ("better", 0.1))
     ]
     stated, best = readings(paper, [base, *alternatives])
     assert stated is base and best is not None and best.reading.id == "better"

@@ -11,24 +11,15 @@ import pytest
 from fglbench.benchmark.store import Store
 from fglbench.registry import UserError
 from fglbench.report import build
-from fglbench.report.board import Board
 from fglbench.report.figures import clients
-from fglbench.report.ranking import Ranking
 
 from . import samples
-
-
-def ranking(rows: list[Any], files: list[dict[str, Any]]) -> Ranking:
-    """A board whose i-th row has the i-th side file."""
-    stored = {row.key: file for row, file in zip(rows, files, strict=True)}
-    board = samples.board(rows)
-    return Ranking(Board(board.suite, board.rows, stored.get))
 
 
 def test_clients_are_sorted_within_a_seed_before_seeds_are_averaged() -> None:
     rows = [samples.row("cora", "alpha", seed, 0.5) for seed in (0, 1)]
     files = [{"per_client": {"score": scores}} for scores in ([0.9, 0.1, 0.5], [0.2, 0.6, 0.8])]
-    data = clients.clients_data(ranking(rows, files))
+    data = clients.clients_data(samples.ranking(rows, files=files))
     ((line,),) = (panel["lines"] for panel in data["panels"])
     assert line["name"] == "alpha"
     assert line["scores"] == pytest.approx([0.15, 0.55, 0.85])
@@ -42,39 +33,37 @@ def test_a_client_without_a_score_is_left_out_of_its_seed() -> None:
 def test_local_scores_replace_union_scores() -> None:
     rows = [samples.row("cora", name, 0, 0.5) for name in ("alpha", "beta", "gamma")]
     both = {"score": [0.7], "global_on_local": [0.3, 0.4], "personal_on_local": [0.5, 0.6]}
-    files = [
-        {"per_client": scores} for scores in (both, {"score": [0.7], "personal_on_local": [0.5, 0.6]}, {"score": [0.7]})
-    ]
-    data = clients.clients_data(ranking(rows, files))
+    some = {"score": [0.7], "personal_on_local": [0.5, 0.6]}
+    files = [{"per_client": scores} for scores in (both, some, {"score": [0.7]})]
+    data = clients.clients_data(samples.ranking(rows, files=files))
     (panel,) = data["panels"]
     assert {line["name"]: line["scores"] for line in panel["lines"]} == {"alpha": [0.3, 0.4], "beta": [0.5, 0.6]}
 
 
-@pytest.mark.parametrize("scores", [None, [1, 2], {"score": "x"}, {"score": [None, None]}, {"score": [{}, []]}])
+@pytest.mark.parametrize("scores", [[1, 2], {"score": "x"}, {"score": [None, None]}, {"score": [{}, []]}])
 def test_invalid_score_lists_give_no_line(scores: Any) -> None:
-    assert clients.clients_data(ranking([samples.row("cora", "alpha", 0, 0.5)], [{"per_client": scores}])) is None
+    assert (
+        clients.clients_data(samples.ranking([samples.row("cora", "alpha", 0, 0.5)], files=[{"per_client": scores}]))
+        is None
+    )
 
 
 def test_label_counts_are_of_the_lowest_seed() -> None:
-    rows = [
-        samples.row("cora", "alpha", 1, 0.5),
-        samples.row("cora", "beta", 0, 0.5),
-        samples.row("wiki", "alpha", 0, 0.5),
-    ]
+    places = [("cora", "alpha", 1), ("cora", "beta", 0), ("wiki", "alpha", 0)]
+    rows = [samples.row(*place, 0.5) for place in places]
     files: list[dict[str, Any]] = [{"label_counts": [[9, 9]]}, {"label_counts": [[1, 2], [0, 3]]}, {}]
-    data = clients.labels_data(ranking(rows, files))
+    data = clients.labels_data(samples.ranking(rows, files=files))
     assert data == {"panels": [{"task": "cora", "seed": 0, "counts": [[1, 2], [0, 3]]}], "lacking": ["wiki"]}
     figure = clients.draw_labels(data)
     assert figure.get_supxlabel() == "No counts are stored for: wiki"
 
 
 @pytest.mark.parametrize(
-    "counts",
-    [None, [], [1, 2], [[1, 2], [3]], [[1, -1]], [[0, 0]], [["a"]], [[0.5]], {"a": 1}, [[None]], [[1], "x"], [-1, [1]]],
+    "counts", [None, [], [1, 2], [[1, 2], [3]], [[1, -1]], [[0, 0]], [["a"]], [[0.5]], {"a": 1}, [[1], "x"]]
 )
 def test_invalid_label_counts_are_ignored(counts: Any) -> None:
     row = samples.row("cora", "alpha", 0, 0.5)
-    board_ranking = ranking([row], [{"label_counts": counts}])
+    board_ranking = samples.ranking([row], files=[{"label_counts": counts}])
     assert clients.labels_data(board_ranking) is None
     assert not board_ranking.characteristics.sentences
 

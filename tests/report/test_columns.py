@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -33,10 +31,12 @@ def median_rank(entrant: tables.Entrant) -> Cell:
     return Cell(f"{value:.1f} of it", value)
 
 
-def test_one_edit_adds_a_ranking_column(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_edit_adds_a_column(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = results.parent / "README.md"
     page.write_text(leaderboard.BEGIN + leaderboard.END)
     monkeypatch.setattr(tables, "RANKING", [*tables.RANKING, Column("Median rank", median_rank, best=True)])
+    twice = Column("Twice", lambda entry: Cell(f"2x{entry['n']}"))
+    monkeypatch.setattr(tables, "MEASURED", [*tables.MEASURED, twice])
     report = build.make(results, page, figures=False)
     build.write_site(report, results / "site")
     monkeypatch.setattr(leaderboard, "README", [*leaderboard.README, "Median rank"])
@@ -48,15 +48,7 @@ def test_one_edit_adds_a_ranking_column(results: Path, monkeypatch: pytest.Monke
     assert first.startswith("| \N{EN DASH} ")
     assert '<th scope="col" class="number">Median rank</th>' in content
     assert '<td class="number best" data-value="1">1.0 of it</td>' in content  # the lowest is the best
-    assert "Median rank" not in report.texts[page]
-    assert "1.0 of it" in chosen
-
-
-def test_one_edit_adds_a_task_column(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    twice = Column("Twice", lambda entry: Cell(f"2x{entry['n']}"))
-    monkeypatch.setattr(tables, "MEASURED", [*tables.MEASURED, twice])
-    report = build.make(results, None, figures=False)
-    build.write_site(report, results / "site")
+    assert "Median rank" not in report.texts[page] and "1.0 of it" in chosen
     assert "2x2.0 |" in report.texts[results / "demo" / "tables" / "cora.md"]
     assert '<td class="number">2x2.0</td>' in (results / "site" / "dataset-cora.html").read_text()
 
@@ -75,13 +67,9 @@ def test_each_writer_escapes_for_itself() -> None:
 
 def test_references_are_italic_only_in_the_method_column() -> None:
     cells = [Cell((Span("global"), Span(" ✓1"))), Cell("50.00", 0.5)]
-    score = Column("Score", lambda _: cells[1], centred=True)
-    columns = [Column("Method", lambda _: cells[0], "method"), score]
+    columns = [Column("Method", lambda _: cells[0], "method"), Column("Score", lambda _: cells[1])]
     sheet = Table("id", "", columns, [Line(cells, "global", "global", "reference")])
-    assert to_markdown(sheet).splitlines()[1:] == ["|:------------|:-------:|", "| *global* ✓1 |  50.00  |"]
-    assert [line.cells for line in sheet.only(["Score", "Method"]).lines] == [cells[::-1]]
-    with pytest.raises(ValueError, match="not in list"):
-        sheet.only(["Rank"])
+    assert to_markdown(sheet).splitlines()[1:] == ["|:------------|--------:|", "| *global* ✓1 |   50.00 |"]
 
 
 def test_an_interval_without_bounds_is_a_point() -> None:
@@ -95,8 +83,7 @@ BUDGET = {"optimiser_steps": 300, "model_steps": 300, "budget_steps": 300}
 def line(board, name: str) -> dict[str, str]:
     sheet = training_settings(board)
     (row,) = [row for row in sheet.lines if row.entrant == name]
-    texts = ["".join(span.text for span in cell.spans) for cell in row.cells]
-    return dict(zip(sheet.titles, texts, strict=True))
+    return dict(zip(sheet.titles, ("".join(span.text for span in cell.spans) for cell in row.cells), strict=True))
 
 
 def test_steps_rounds_and_networks_by_hand() -> None:
@@ -114,7 +101,7 @@ def test_steps_rounds_and_networks_by_hand() -> None:
     assert board.over_budget == {}
 
 
-def test_methods_over_the_step_budget_are_shown_but_not_ranked(tmp_path: Path) -> None:
+def test_methods_over_the_step_budget_are_shown_but_not_ranked() -> None:
     rows = [samples.row("cora", name, s, 0.5, **BUDGET) for name in ("a", "b") for s in (0, 1)]
     rows += [samples.row("cora", "greedy", s, 0.9, **BUDGET | {"model_steps": 301}) for s in (0, 1)]
     board = samples.board(rows)
@@ -126,23 +113,16 @@ def test_methods_over_the_step_budget_are_shown_but_not_ranked(tmp_path: Path) -
     assert ranking.leaders["cora"][0] == {"a", "b"}
     text = to_markdown(tables.ranking_table(ranking)).replace(" ", "")
     assert "|*greedy*|overbudget|90.00|" in text
-    build.write(build.make(samples.write(tmp_path / "results", rows), None, figures=False))
 
 
 def test_scores_below_the_majority_are_marked() -> None:
     rows = [samples.row("cora", "majority", s, 0.4, reference=True) for s in (0, 1)]
     rows += [samples.row("cora", name, s, score) for name, score in (("good", 0.5), ("bad", 0.3)) for s in (0, 1)]
-    ranking = Ranking(samples.board(rows))
+    ranking = samples.ranking(rows)
     text = {line.entrant: line.cells[1].spans[0].text for line in tables.per_dataset_table(ranking).lines}
     assert text == {"good": "50.00 ± 0.00", "bad": "30.00 ± 0.00 ▽", "majority": "40.00 ± 0.00"}
     assert "▽: below a reference that learns nothing" in tables.legend(ranking)
-    assert "▽" not in tables.legend(Ranking(samples.board(samples.demo())))
-
-
-def test_a_tuned_method_is_one_entry_with_any_settings() -> None:
-    rows = [samples.row("cora", "fedprox", 0, 0.5, method_params='{"mu":1.0}', training='{"lr":0.1,"rounds":100}')]
-    rows += [samples.row("wiki", "fedprox", 0, 0.5, method_params='{"mu":0.1}', training='{"lr":0.5,"rounds":100}')]
-    assert samples.board(rows).entrants == ["fedprox"]
+    assert "▽" not in tables.legend(samples.ranking(samples.demo()))
 
 
 def test_settings_column_shows_tuning_trials() -> None:
@@ -154,24 +134,19 @@ def test_settings_column_shows_tuning_trials() -> None:
     assert line(board, "a")["Settings"] == "untuned"
 
 
-def trial(method: str, dataset: str, val: float | None, rounds: int = 11) -> dict[str, object]:
-    status = "failed" if val is None else "ok"
-    return {
-        "method": method,
-        "dataset": dataset,
-        "val": val,
-        "status": status,
-        "training": json.dumps({"rounds": rounds}),
-    }
-
-
 def test_a_median_setting_loses_the_best_less_the_median_of_the_first_stage() -> None:
-    lines = [trial("steady", "cora", 0.8), trial("steady", "cora", 0.79), trial("steady", "cora", 0.7)]
-    lines += [trial("steady", "cora", 0.95, 33)]  # a later stage does not count
-    lines += [trial("steady", "wiki", 0.5), trial("steady", "wiki", 0.5), trial("steady", "wiki", 0.5)]
-    lines += [trial("touchy", "cora", 0.9), trial("touchy", "cora", None), trial("touchy", "cora", None)]
-    lines += [trial("touchy", "wiki", 0.6), trial("partly", "cora", 0.6), trial("steady", "other", 0.1)]
-    losses = setting_loss(pd.DataFrame(lines), ["cora", "wiki"])
+    trials = {
+        ("steady", "cora", 11): [0.8, 0.79, 0.7], ("steady", "wiki", 11): [0.5] * 3, ("steady", "other", 11): [0.1],
+        ("steady", "cora", 33): [0.95],  # a later stage does not count
+        ("touchy", "cora", 11): [0.9, None, None], ("touchy", "wiki", 11): [0.6], ("partly", "cora", 11): [0.6],
+    }  # fmt: skip
+    lines = [
+        (method, dataset, val, "failed" if val is None else "ok", f'{{"rounds":{rounds}}}')
+        for (method, dataset, rounds), values in trials.items()
+        for val in values
+    ]
+    frame = pd.DataFrame(lines, columns=["method", "dataset", "val", "status", "training"])
+    losses = setting_loss(frame, ["cora", "wiki"])
     assert losses == {"steady": pytest.approx((0.01 + 0.0) / 2), "touchy": pytest.approx((0.9 + 0.0) / 2)}
     assert setting_loss(pd.DataFrame(), ["cora"]) == {}
 
@@ -190,9 +165,8 @@ def test_only_tuned_boards_have_the_loss_column(tmp_path: Path) -> None:
     assert cells == {"fedavg": "10.0", "feddc": "\N{EN DASH}"}
 
 
-SCORES: dict[
-    tuple[str, int], list[float | None]
-] = {  # of three clients, the second without a test node of both classes
+Scores = dict[tuple[str, int], list[float | None]]
+SCORES: Scores = {  # of three clients, the second without a test node of both classes
     ("local", 0): [0.5, None, 0.6],
     ("local", 1): [0.4, None, 0.7],
     ("alpha", 0): [0.6, None, 0.5],  # +0.1, -0.1
@@ -202,21 +176,9 @@ SCORES: dict[
 }
 
 
-def board(partition: str, scores: dict[tuple[str, int], list[float | None]] = SCORES) -> Board:
-    rows = {
-        key: samples.row("twitch", *key, float(np.mean([x for x in values if x is not None])), partition=partition)
-        for key, values in scores.items()
-    }
-    stored = {rows[key].key: {"per_client": {"score": values}} for key, values in scores.items()}
-    plain = samples.board(rows.values())
-    return Board(plain.suite, plain.rows, stored.get)
-
-
-def test_gains_by_hand() -> None:
-    gains = client_gains(board("source")).droplevel("task_label")
-    assert gains.loc["alpha"].tolist() == pytest.approx([0.75, 0.0])  # a half and all; -0.1 and +0.1
-    assert gains.loc["beta"].tolist() == pytest.approx([0.25, -0.15])
-    assert gains.loc["local"].isna().all()
+def board(partition: str, scores: Scores = SCORES) -> Board:
+    rows = [samples.row("twitch", *key, 0.5, partition=partition) for key in scores]
+    return samples.board(rows, files=[{"per_client": {"score": values}} for values in scores.values()])
 
 
 @pytest.mark.parametrize("partition", ["source", "own", "louvain"])
@@ -229,7 +191,7 @@ def test_gain_columns_need_clients_from_the_data(partition: str) -> None:
     if partition == "louvain":
         return
     shown = {line.cells[0].text: [line.cells[titles.index(title)].text for title in gains] for line in table.lines}
-    assert shown["alpha"] == ["75.00", "0.0"]
+    assert shown["alpha"] == ["75.00", "0.0"]  # a half and all; -0.1 and +0.1
     assert shown["beta"] == ["25.00", "-15.0"]
     assert shown["Local training"] == [ABSENT, ABSENT]
 
@@ -251,17 +213,16 @@ UNSEEN = {  # two of three clients; the mean over them, then over seeds
 }
 
 
-def board_unseen_columns(training: str = TRAINED, metric: str = "accuracy") -> Board:
+def unseen_ranking(training: str = TRAINED, metric: str = "accuracy") -> Ranking:
     words = f"{metric}, global model, local test, mean over clients"
-    rows = {key: samples.row("twitch", *key, 0.5, training=training, score_metric=words) for key in UNSEEN}
-    stored = {}
-    for (method, seed), values in UNSEEN.items():
+    files = []
+    for (method, _), values in UNSEEN.items():
         figures = {"score": [0.5, 0.5, 0.5], "unseen": values}
         if method == "alpha":
             figures["unseen_adapted"] = [None if value is None else value / 2 for value in values]
-        stored[rows[method, seed].key] = {"per_client": figures}
-    plain = samples.board(rows.values())
-    return Board(plain.suite, plain.rows, stored.get)
+        files.append({"per_client": figures})
+    rows = [samples.row("twitch", *key, 0.5, training=training, score_metric=words) for key in UNSEEN]
+    return samples.ranking(rows, files=files)
 
 
 def shown(table) -> dict[str, list[str]]:
@@ -269,26 +230,11 @@ def shown(table) -> dict[str, list[str]]:
     return {line.entrant: [line.cells[k].text for k in places] for line in table.lines}
 
 
-def test_unseen_client_means_by_hand() -> None:
-    means = board_unseen_columns().unseen.droplevel("task_label")
-    assert means.loc["alpha"].tolist() == pytest.approx([0.65, 0.325])
-    assert means.loc["beta", "unseen"] == pytest.approx(0.3) and means.loc["beta"].isna()["unseen_adapted"]
-
-
-def test_both_tables_have_the_unseen_columns() -> None:
-    ranking = Ranking(board_unseen_columns())
+def test_both_tables_have_the_means_of_unseen_clients() -> None:
+    ranking = unseen_ranking()
     expected = {"alpha": ["65.00", "32.50"], "beta": ["30.00", ABSENT]}
-    assert shown(ranking_table(ranking)) == expected
-    cells = shown(task_table(ranking, ranking.board.tasks[0]))
-    assert cells["alpha"] == ["65.00", "32.50"] and cells["beta"] == ["30.00", ABSENT]
-
-
-def test_unseen_errors_have_the_unit_of_the_metric() -> None:
-    ranking = Ranking(board_unseen_columns(metric="RMSE (lower is better)"))
-    assert shown(ranking_table(ranking)) == {"alpha": ["0.650", "0.325"], "beta": ["0.300", ABSENT]}
-
-
-def test_without_unseen_clients_there_is_no_column() -> None:
-    ranking = Ranking(board_unseen_columns(training='{"local_epochs":3,"rounds":100}'))
-    titles = [column.title for column in ranking_table(ranking).columns]
-    assert not [title for title in titles if "nseen" in title] and ranking.unseen.empty
+    assert shown(ranking_table(ranking)) == shown(task_table(ranking, ranking.board.tasks[0])) == expected
+    errors = unseen_ranking(metric="RMSE (lower is better)")
+    assert shown(ranking_table(errors)) == {"alpha": ["0.650", "0.325"], "beta": ["0.300", ABSENT]}
+    without = unseen_ranking(training='{"local_epochs":3,"rounds":100}')
+    assert not [title for title in ranking_table(without).titles if "nseen" in title] and without.unseen.empty

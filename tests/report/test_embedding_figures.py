@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 
 from fglbench.benchmark.store import Store
 from fglbench.report import build
-from fglbench.report.board import Board
 from fglbench.report.figures import PLOTS, embeddings
 from fglbench.report.figures.embeddings import cka_table, mean_off_diagonal
 from fglbench.report.ranking import Ranking
@@ -33,8 +33,7 @@ def arrays(seed: int = 0, clients: int = 3, nodes: int = 24, width: int = 4) -> 
 def ranking(rows: list[Any], files: dict[int, dict[str, np.ndarray]]) -> Ranking:
     """A board in which some rows have embeddings."""
     stored = {rows[i].key: file for i, file in files.items()}
-    board = samples.board(rows)
-    return Ranking(Board(board.suite, board.rows, lambda key: None, stored.get))
+    return Ranking(replace(samples.board(rows), embeddings=stored.get))
 
 
 def test_most_common_seed_is_shown_in_ranking_order() -> None:
@@ -78,7 +77,6 @@ def test_tsne_needs_a_global_model_and_cka_two_clients() -> None:
         {"label": np.zeros(23, int)},
         {"label": np.full(24, -1)},
         {"label": np.zeros(24)},
-        {"label": np.zeros((24, 1), int)},
     ],
 )
 def test_arrays_that_are_no_embeddings_are_not_drawn(change: dict[str, np.ndarray]) -> None:
@@ -130,14 +128,8 @@ def test_a_report_with_embeddings_is_fresh_until_they_change(tmp_path: Path) -> 
     for i, row in enumerate(rows):
         store.write_embeddings("demo", row.key, arrays(i))
     build.write(build.make(folder, None))
-    pictures = {name: (folder / "demo" / "figures" / name).read_bytes() for name in ("tsne.png", "cka.png")}
     assert build.stale(build.make(folder, None)) == []
     assert "demo/figures/cka.png" in (folder / "LEADERBOARD.md").read_text()
-    for plot in PLOTS:
-        if plot.file in pictures:
-            data = plot.data(build.make(folder, None).boards[0])
-            assert data is not None
-            assert plot.png(data) == pictures[plot.file]
     store.write_embeddings("demo", rows[0].key, arrays(7))
     assert [path.name for path in build.stale(build.make(folder, None))] == ["cka.png", "manifest.json", "tsne.png"]
     for content in (b"", b"PK\x03\x04 cut", store.embeddings_file("demo", rows[1].key).read_bytes()[:900]):
@@ -150,30 +142,20 @@ def cka(one: np.ndarray, other: np.ndarray) -> float:
     return float(cka_table([one, other])[0, 1])
 
 
-def hsic(k: list[list[float]], other: list[list[float]]) -> float:
-    """tr(K H L H) / (n - 1)^2, H = I - 11'/n, by loops (Gretton et al., ALT 2005; Kornblith et al. 2019, Eq. 3)."""
-    n = len(k)
-    h = [[(i == j) - 1 / n for j in range(n)] for i in range(n)]
-
-    def product(a: list[list[float]], b: list[list[float]]) -> list[list[float]]:
-        return [[sum(a[i][m] * b[m][j] for m in range(n)) for j in range(n)] for i in range(n)]
-
-    inner = product(product(k, h), product(other, h))
-    return sum(inner[i][i] for i in range(n)) / (n - 1) ** 2
-
-
-def gram(rows: np.ndarray) -> list[list[float]]:
-    return [[sum(float(p) * float(q) for p, q in zip(a, b, strict=True)) for b in rows] for a in rows]
+def hsic(k: np.ndarray, other: np.ndarray) -> float:
+    """tr(K H L H) / (n - 1)^2, H = I - 11'/n (Gretton et al., ALT 2005; Kornblith et al. 2019, Eq. 3)."""
+    h = np.eye(len(k)) - 1 / len(k)
+    return float(np.trace(k @ h @ other @ h)) / (len(k) - 1) ** 2
 
 
 def by_definition(one: np.ndarray, other: np.ndarray) -> float:
-    k, m = gram(one), gram(other)
+    k, m = one @ one.T, other @ other.T
     return hsic(k, m) / (hsic(k, k) * hsic(m, m)) ** 0.5
 
 
-@pytest.mark.parametrize(("widths", "seed"), [((3, 5), 0), ((1, 4), 1), ((6, 6), 2)])
-def test_cka_is_the_normalised_hsic_of_linear_kernels(widths: tuple[int, int], seed: int) -> None:
-    rng = np.random.default_rng(seed)
+@pytest.mark.parametrize("widths", [(3, 5), (1, 4), (6, 6)])
+def test_cka_is_the_normalised_hsic_of_linear_kernels(widths: tuple[int, int]) -> None:
+    rng = np.random.default_rng(0)
     one = rng.normal(size=(9, widths[0])) + 3
     other = np.tanh(one[:, :1]) * rng.normal(size=widths[1]) + rng.normal(size=(9, widths[1]))
     assert cka(one, other) == pytest.approx(by_definition(one, other), rel=1e-10)
@@ -185,6 +167,8 @@ def test_cka_ignores_rotation_scale_and_shift() -> None:
     rotation, _ = np.linalg.qr(rng.normal(size=(4, 4)))
     assert cka(rows, -7 * rows @ rotation + 2) == pytest.approx(1)
     assert cka(rows, rows @ np.diag([1, 1, 1, 20.0])) < 0.9  # another shape is
+    half = (rows + 500).astype(np.float16)  # a sum of squares would overflow in half precision
+    assert cka(half, half) == pytest.approx(1)
 
 
 def test_cka_of_uncorrelated_columns_is_0_and_of_constants_nan() -> None:
@@ -193,17 +177,9 @@ def test_cka_of_uncorrelated_columns_is_0_and_of_constants_nan() -> None:
     assert np.isnan(cka(one, np.ones((4, 2))))
 
 
-def test_half_precision_does_not_overflow() -> None:
-    rows = (np.random.default_rng(0).normal(size=(400, 3)) + 500).astype(np.float16)
-    assert cka(rows, rows) == pytest.approx(1)
-
-
-def test_table_and_mean_over_pairs() -> None:
+def test_the_mean_over_pairs() -> None:
     rng = np.random.default_rng(0)
-    rows = [rng.normal(size=(12, 3)), rng.normal(size=(12, 5)), np.ones((12, 2))]
-    table = cka_table(rows)
-    assert table.shape == (3, 3)
+    table = cka_table([rng.normal(size=(12, 3)), rng.normal(size=(12, 5)), np.ones((12, 2))])
     assert np.array_equal(table, table.T, equal_nan=True)
-    assert table[0, 1] == cka(rows[0], rows[1])
     assert mean_off_diagonal(table) == pytest.approx(table[0, 1])  # pairs with the constant one have no figure
     assert np.isnan(mean_off_diagonal(np.full((2, 2), np.nan)))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import statistics
-from collections import defaultdict
-from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import Element, TreeBuilder
 
+import pandas as pd
 import pytest
 import typer
 from scipy import stats
@@ -22,8 +21,7 @@ from fglbench.registry import UserError
 from fglbench.report import build
 from fglbench.report.figures.style import COLOUR_OF
 from fglbench.report.groups import display
-from fglbench.report.html import Whole, pages
-from fglbench.report.html.pages import documentation
+from fglbench.report.html.pages import Whole, documentation, pages
 from fglbench.report.html.tables import comparison_table, readings_of, side_by_side, versions_table
 from fglbench.report.papers import papers
 from fglbench.report.ranking import Ranking
@@ -36,105 +34,88 @@ KEPT = "<script>window.evil = 1</script> \"><img src=x onerror=alert(1)> ' javas
 EVIL = f"{KEPT} \u202e"
 
 
-@dataclass
-class Node:
-    tag: str
-    attributes: dict[str, str] = field(default_factory=dict)
-    children: list[Node | str] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        return " ".join("".join(c if isinstance(c, str) else c.text for c in self.children).split())
-
-    def every(self) -> list[Node]:
-        inner = [child for child in self.children if isinstance(child, Node)]
-        return [self, *(node for child in inner for node in child.every())]
-
-    def all(self, tag: str, **attributes: str) -> list[Node]:
-        return [one for one in self.every() if one.tag == tag and attributes.items() <= one.attributes.items()]
-
-    def one(self, tag: str, **attributes: str) -> Node:
-        (node,) = self.all(tag, **attributes)
-        return node
-
-
-class Reader(HTMLParser):
+class Parser(HTMLParser):
     """A strict parser: elements must be closed in order."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.open = [Node("root")]
+        self.builder, self.open = TreeBuilder(), list[str]()
+        self.builder.start("root", {})
         self.feed(text)
         self.close()
-        assert len(self.open) == 1
+        assert not self.open
+        self.builder.end("root")
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert len(attrs) == len(dict(attrs)), f"an attribute occurs twice in <{tag} {attrs}>"
-        node = Node(tag, {name: value or "" for name, value in attrs})
-        self.open[-1].children.append(node)
-        if tag not in VOID:
-            self.open.append(node)
+        self.builder.start(tag, {name: value or "" for name, value in attrs})
+        self.open.append(tag)
+        if tag in VOID:
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+        self.builder.end(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attrs)
         if tag not in VOID:
             self.handle_endtag(tag)
 
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop().tag == tag
-
     def handle_data(self, data: str) -> None:
-        self.open[-1].children.append(data)
+        self.builder.data(data)
 
 
-def read(folder: Path, figures: bool = False) -> dict[str, Node]:
+def parsed(text: str) -> Element:
+    return Parser(text).builder.close()
+
+
+def text_of(node: Element) -> str:
+    return " ".join("".join(node.itertext()).split())
+
+
+def one(page: Element, path: str) -> Element:
+    (node,) = page.findall(f".//{path}")
+    return node
+
+
+def read(folder: Path, figures: bool = False) -> dict[str, Element]:
     """Write the site of a results folder and parse its pages."""
     content = build.make(folder, None, figures)
     build.write(content)
     build.write_site(content, folder / "site")
-    return {path.name: Reader(path.read_text()).open[0] for path in (folder / "site").glob("*.html")}
+    return {path.name: parsed(path.read_text()) for path in (folder / "site").glob("*.html")}
 
 
-def data(page: Node) -> dict[str, Any]:
+def data(page: Element) -> dict[str, Any]:
     """The data of a page's script."""
-    return json.loads("".join(map(str, page.one("script", id="data").children)))
+    return json.loads(one(page, "script[@id='data']").text)
 
 
-def lines(page: Node, name: str) -> list[list[str]]:
+def lines(page: Element, name: str) -> list[list[str]]:
     """The cells of a table's body as texts."""
-    rows = page.one("table", id=name).one("tbody").all("tr")
-    return [[child.text for child in row.children if isinstance(child, Node)] for row in rows]
+    return [[*map(text_of, row)] for row in one(page, f"table[@id='{name}']").findall("tbody/tr")]
 
 
 def test_every_score_is_the_mean_of_its_rows(results: Path) -> None:
-    scores, f1 = defaultdict(list), defaultdict(list)
-    for row in samples.demo():
-        if row.score is not None:
-            scores[row.method, row.dataset].append(row.score)
-            f1[row.method, row.dataset].append(row.macro_f1)
+    runs = pd.DataFrame([row.model_dump() for row in samples.demo() if row.score is not None])
+    by_place = 100 * runs.set_index(["method", "dataset"])[["score", "macro_f1"]]
     site = read(results)
     cells = {line[0].removesuffix(" incomplete"): line[1:] for line in lines(site["board-demo.html"], "tasks:demo")}
     board = data(site["board-demo.html"])["board"]
     names, tasks = ([each["name"] for each in board[kind]] for kind in ("methods", "tasks"))
     assert tasks == ["cora", "pubmed", "wiki"] and names[:3] == ["alpha", "beta", "gamma"]
-    assert (
-        next(iter(board["metrics"])) == "score" and board["metrics"]["score"] == "Accuracy"
-    )  # the board's own is first
-    for (method, dataset), values in scores.items():
-        shown = f"{100 * statistics.mean(values):.2f}"
-        place = names.index(display(method)), tasks.index(dataset)
-        if len(values) > 1:
-            spread = f"{100 * statistics.stdev(values):.2f}"
-            in_page = [line[:2] for line in lines(site[f"dataset-{dataset}.html"], f"task:demo:{dataset}")]
-            assert cells[display(method)][place[1]].startswith(f"{shown} ± {spread}")
-            assert next(line[1] for line in in_page if line[0] == display(method)).startswith(f"{shown} ± {spread}")
-            assert board["values"]["score"][place[0]][place[1]] == pytest.approx(
-                100 * statistics.mean(values), abs=0.006
-            )
-            f1_mean = 100 * statistics.mean(f1[method, dataset])
-            assert board["values"]["macro_f1"][place[0]][place[1]] == pytest.approx(f1_mean, abs=0.006)
-        else:  # a seed is missing
-            assert board["values"]["score"][place[0]][place[1]] is None
+    assert next(iter(board["metrics"].items())) == ("score", "Accuracy")  # the board's own is first
+    for (method, dataset), seeds in by_place.groupby(level=["method", "dataset"]):
+        name, place = display(method), tasks.index(dataset)
+        values = [board["values"][metric][names.index(name)][place] for metric in ("score", "macro_f1")]
+        if len(seeds) == 1:  # a seed is missing
+            assert values == [None, None]
+            continue
+        assert values == pytest.approx(seeds.mean().tolist(), abs=0.006)
+        shown = f"{seeds['score'].mean():.2f} ± {seeds['score'].std():.2f}"
+        in_page = {line[0]: line[1] for line in lines(site[f"dataset-{dataset}.html"], f"task:demo:{dataset}")}
+        assert cells[name][place].startswith(shown) and in_page[name].startswith(shown)
     assert cells["delta"] == ["50.00 (n=1)", "55.00 ± 0.00", "skipped"]
 
 
@@ -148,8 +129,8 @@ def test_board_page_equals_the_leaderboard(results: Path) -> None:
     assert lines(page, "incomplete:demo") == [
         ["delta", "1/3", "3/6", "cora: failed (seed 1): loss is nan | round 3wiki: skipped: needs features"]
     ]
-    assert next(line for line in plain if line.startswith("If a board has at least 6 datasets")) in page.text
-    assert "Rows: 30 (1 failed, 27 ok, 2 skipped)" in page.text
+    assert next(line for line in plain if line.startswith("If a board has at least 6 datasets")) in text_of(page)
+    assert "Rows: 30 (1 failed, 27 ok, 2 skipped)" in text_of(page)
 
 
 def test_method_page_shows_places_failures_and_formula(tmp_path: Path) -> None:
@@ -160,18 +141,18 @@ def test_method_page_shows_places_failures_and_formula(tmp_path: Path) -> None:
     (place,) = lines(page, "places:fedprox")
     assert place[:3] == ["demo", "FedProx", "1 of 2 (a)"]
     assert place[5].startswith("+10.0 (+10.0 to +10.0) better")
-    assert "demo: wiki: failed (seed 0): loss is nan" in page.text
-    assert "https://arxiv.org/abs/1812.06127" in {link.attributes["href"] for link in page.all("a")}
-    (parameter,) = [row for row in page.all("tr") if row.all("th")[0:1] and row.all("th")[0].text == "mu"]
-    assert parameter.all("td")[1].text == "0.5"
-    assert "No leaderboard has rows of this method" in site["method-moon.html"].text  # registered, and not run
+    assert "demo: wiki: failed (seed 0): loss is nan" in text_of(page)
+    assert "https://arxiv.org/abs/1812.06127" in {link.get("href") for link in page.iter("a")}
+    (parameter,) = [row for row in page.iter("tr") if row.findtext("th") == "mu"]
+    assert parameter.findall("td")[1].text == "0.5"
+    assert "No leaderboard has rows of this method" in text_of(site["method-moon.html"])  # registered, and not run
 
 
 def test_defaults_and_tuned_side_by_side_by_hand() -> None:
     def board(suite: str, gain: float, extra: list[Any]) -> Ranking:
         rows = [samples.row(d, m, s, 0.5 + 0.01 * i + gain * (m == "feddc"), suite=suite)
                 for i, d in enumerate("abcdef") for m in ("fedavg", "feddc") for s in range(3)]  # fmt: skip
-        return Ranking(samples.board([*rows, *extra], suite))
+        return samples.ranking([*rows, *extra], suite)
 
     other = [samples.row("a", m, s, 0.9, suite="node", clients=20) for m in ("fedavg", "feddc") for s in range(3)]
     table = side_by_side(board("node", 0.02, other), board("leaderboard", 0.05, []))
@@ -205,31 +186,29 @@ def test_a_method_against_fedavg_by_hand() -> None:
 def test_readings_of_a_method_are_listed_once() -> None:
     named = [(paper.name, reading.id) for paper in papers() for table in paper.tables.values()
              for reading in paper.readings_of(table) if "fedomd" in reading.methods]  # fmt: skip
-    assert sorted((reading.paper, reading.id) for reading in readings_of("fedomd")) == sorted(set(named))
-    assert readings_of("majority") == []
+    assert list(readings_of("fedomd")) == list(dict.fromkeys(named)) and not readings_of("majority")
 
 
 def test_links_exist_and_nothing_external_is_loaded(results: Path) -> None:
     site = read(results, figures=True)
     (results / "robustness.csv").touch()
     for name, page in site.items():
-        nodes = page.every()
-        ids = [node.attributes["id"] for node in nodes if "id" in node.attributes]
+        ids = [node.get("id") for node in page.iter() if node.get("id")]
         assert len(ids) == len(set(ids)), name
-        for node in nodes:
-            assert not any(key.startswith("on") or key == "style" for key in node.attributes)
-            for value in (node.attributes.get("href", ""), node.attributes.get("src", "")):
+        for node in page.iter():
+            assert not any(key.startswith("on") or key == "style" for key in node.attrib)
+            for value in (node.get("href", ""), node.get("src", "")):
                 if value and not value.startswith(("https://", "data:,", "#")):
                     assert (results / "site" / value).exists(), f"{name}: {value}"
-        policy = page.one("meta", **{"http-equiv": "Content-Security-Policy"}).attributes["content"]
-        style, (_, script) = page.one("style"), page.all("script")
+        policy = one(page, "meta[@http-equiv='Content-Security-Policy']").get("content")
+        style, (_, script) = one(page, "style"), page.iter("script")
         for node, directive in ((style, "style-src"), (script, "script-src")):
-            digest = hashlib.sha256("".join(map(str, node.children)).encode()).digest()
+            digest = hashlib.sha256(node.text.encode()).digest()
             assert f"{directive} 'sha256-{base64.b64encode(digest).decode()}'" in policy
             assert not any(bad in node.text for bad in ("http://e", "url(", "@import", "innerHTML", "eval("))
         assert policy.startswith("default-src 'none'") and "unsafe" not in policy
-        assert all(head.attributes.get("scope") for head in page.all("th"))
-    figures = {image.attributes["src"] for page in site.values() for image in page.all("img")}
+        assert all(head.get("scope") for head in page.iter("th"))
+    figures = {image.get("src") for page in site.values() for image in page.iter("img")}
     assert {"demo-tiers.svg", "demo-cora.svg"} <= figures
 
 
@@ -257,17 +236,15 @@ def test_text_from_rows_is_inert() -> None:
             samples.row(f"cora {text}", "other", 0, error=text, **known),
             samples.row(f"dead {text}", "other", 0, error=text, **known),
         ]  # fmt: skip
-        whole = Whole(
-            [Ranking(samples.board(rows, suite))], {"0123456789ab": {"cpu": text}}, [], {}, [[text] * 7], ".."
-        )
+        whole = Whole([samples.ranking(rows, suite)], {"0123456789ab": {"cpu": text}}, [], {}, [[text] * 7], "..")
         about = ("index", "board", "dataset", "method-m-", "method-other")
         made_pages = sorted((name, page) for name, page in pages(whole).items() if name.startswith(about))
-        seen[kind] = [Reader(content).open[0] for _, content in made_pages]
+        seen[kind] = [parsed(content) for _, content in made_pages]
         assert "\u202e" not in "".join(content for _, content in made_pages)
     for calm, hostile in zip(seen["calm"], seen["hostile"], strict=True):
-        assert [node.tag for node in hostile.every()] == [node.tag for node in calm.every()]
-        assert [list(node.attributes) for node in hostile.every()] == [list(node.attributes) for node in calm.every()]
-    assert any(f"m {KEPT}" in page.text for page in seen["hostile"])
+        shapes = [[(node.tag, list(node.attrib)) for node in page.iter()] for page in (calm, hostile)]
+        assert shapes[0] == shapes[1]
+    assert any(f"m {KEPT}" in text_of(page) for page in seen["hostile"])
 
 
 def test_intended_line_breaks_of_docstrings_are_kept() -> None:

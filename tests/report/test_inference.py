@@ -15,6 +15,7 @@ from fglbench.registry import UserError
 from fglbench.report.inference import rank
 from fglbench.report.loading import load_boards
 from fglbench.report.ranking import Ranking
+from fglbench.report.special_tables import agreement_table, alternatives_table
 from fglbench.report.tables import difference_cell, ranking_table
 from fglbench.report.text import to_markdown
 
@@ -35,7 +36,9 @@ def rows(datasets: str, seeds: int = 3) -> list:
 
 
 def test_few_datasets_are_judged_by_their_seeds() -> None:
-    inference = Ranking(samples.board(rows("abc"))).inference
+    ranking = samples.ranking(rows("abc"))
+    inference = ranking.inference
+    assert ranking.table["mean_rank"].is_monotonic_increasing
     assert (inference.unit, inference.baselines) == ("seed", ["fedavg", "local"])
     verdicts = {name: difference.verdict for name, difference in inference.against["fedavg"].items()}
     assert verdicts == {"high": "better", "level": "equivalent", "local": "worse"}
@@ -51,7 +54,7 @@ def test_few_datasets_are_judged_by_their_seeds() -> None:
 
 
 def test_enough_datasets_are_the_unit() -> None:
-    inference = Ranking(samples.board(rows("abcdefgh", seeds=1))).inference
+    inference = samples.ranking(rows("abcdefgh", seeds=1)).inference
     assert inference.unit == "dataset"
     assert {name: difference.verdict for name, difference in inference.against["local"].items()} == dict.fromkeys(
         ["high", "fedavg", "level"], "better"
@@ -59,11 +62,11 @@ def test_enough_datasets_are_the_unit() -> None:
     assert inference.groups["high"] == "a"
     assert inference.new_dataset("high", "fedavg")[0] > 0.03
     assert "Here: 8 datasets." in inference.text
-    assert Ranking(samples.board(rows("abcde", seeds=1))).inference.unit == "none"  # the same rule: at least 6
+    assert samples.ranking(rows("abcde", seeds=1)).inference.unit == "none"  # the same rule: at least 6
 
 
 def test_the_terminal_shows_the_differences_of_the_board() -> None:
-    ranking = Ranking(samples.board(rows("abcdefgh", seeds=1)))
+    ranking = samples.ranking(rows("abcdefgh", seeds=1))
     (table,) = show_ranking(ranking)
     shown = list(table.columns[3].cells)
     assert shown == [
@@ -76,7 +79,7 @@ def test_an_outlier_against_the_ranks_gives_no_verdict() -> None:
     """Method odd is two points above fedavg on nine datasets and fifty below on one."""
     entries = [samples.row(d, "fedavg", 0, 0.6 + 0.001 * i) for i, d in enumerate("abcdefghij")]
     entries += [samples.row(d, "odd", 0, 0.62 + 0.001 * i if d != "j" else 0.1) for i, d in enumerate("abcdefghij")]
-    inference = Ranking(samples.board(entries)).inference
+    inference = samples.ranking(entries).inference
     assert inference.against["fedavg"]["odd"].verdict == "undecided"
     assert inference.groups == {"odd": "a", "fedavg": "a"}
 
@@ -90,7 +93,7 @@ def test_two_metrics_are_not_averaged() -> None:
             entries.append(
                 samples.row(dataset, name, 0, score + 0.001 * place, score_metric=f"{metric}, global model, local test")
             )
-    ranking = Ranking(samples.board(entries))
+    ranking = samples.ranking(entries)
     assert ranking.board.metric == "accuracy"
     assert ranking.table.loc["high", "score"] == pytest.approx(0.553)
     assert ranking.table.loc["high", "other"] == pytest.approx(0.107)
@@ -100,17 +103,14 @@ def test_two_metrics_are_not_averaged() -> None:
     assert {"Mean accuracy, %", "ROC AUC, %"} <= set(titles)
 
 
-def test_rows_are_in_the_order_of_the_mean_ranks() -> None:
-    table = Ranking(samples.board(rows("abc"))).table
-    assert table["mean_rank"].is_monotonic_increasing
-
-
 def test_without_seeds_and_datasets_nothing_is_compared() -> None:
-    ranking = Ranking(samples.board(rows("abc", seeds=2)))
+    ranking = samples.ranking(rows("abc", seeds=2))
     assert (ranking.inference.unit, ranking.inference.groups) == ("none", {})
     assert set(ranking.table["group"]) == {""}
     assert np.isnan(ranking.inference.difference("high", "local").mean)
     assert "nothing is compared" in ranking.outcome
+    alone = samples.ranking([samples.row("cora", "a", seed, 0.5) for seed in range(3)]).inference
+    assert alone.unit == "none" and "nothing to compare" in alone.text
 
 
 def test_tasks_of_one_dataset_share_its_weight() -> None:
@@ -120,18 +120,12 @@ def test_tasks_of_one_dataset_share_its_weight() -> None:
         for seed, noise in enumerate((0.001, -0.001, 0.0)):
             entries += [samples.row(dataset, "a", seed, 0.5, clients=clients)]
             entries += [samples.row(dataset, "b", seed, 0.5 + gap + noise, clients=clients)]
-    difference = Ranking(samples.board(entries)).inference.difference("b", "a")
+    difference = samples.ranking(entries).inference.difference("b", "a")
     assert difference.mean == pytest.approx(0.06)
     parts = np.array([0.25, 0.25, 0.5]) ** 2 * 1e-6 / 3
     freedom = parts.sum() ** 2 / (parts**2 / 2).sum()
     below = stats.t.cdf(0.01, freedom, loc=0.06, scale=parts.sum() ** 0.5)
     assert 1 - difference.better == pytest.approx(below)
-
-
-def test_one_method_is_not_compared() -> None:
-    contest = Ranking(samples.board([samples.row("cora", "a", seed, 0.5) for seed in range(3)])).inference
-    assert contest.unit == "none"
-    assert "nothing to compare" in contest.text
 
 
 def test_any_frame_of_scores_can_be_ranked() -> None:
@@ -164,14 +158,15 @@ def rows_alternative_rankings() -> list:
 
 
 def test_orders_and_their_agreement_by_hand() -> None:
-    orders = Ranking(samples.board(rows_alternative_rankings())).alternatives
+    ranking = samples.ranking(rows_alternative_rankings())
+    orders = ranking.alternatives
     assert list(orders.mean_ranks) == ["Selected round", "Macro-F1", "Own model"]  # no curves: no last round
     assert orders.mean_ranks["Macro-F1"].to_dict() == {"a": 3, "b": 2, "c": 1}
     tau = orders.agreement
     assert tau.loc["Selected round", "Macro-F1"] == pytest.approx(-1)
     assert tau.loc["Selected round", "Own model"] == pytest.approx(1 / 3)  # a before b and c; c before b
-    assert "1.00" in to_markdown(orders.mean_rank_table())
-    assert "-1.00" in to_markdown(orders.agreement_table())
+    assert "1.00" in to_markdown(alternatives_table(ranking))
+    assert "-1.00" in to_markdown(agreement_table(ranking))
 
 
 def test_the_last_round_is_the_end_of_the_curve(tmp_path: Path) -> None:
@@ -199,4 +194,4 @@ def test_methods_with_a_missing_curve_have_no_last_round(tmp_path: Path) -> None
 
 
 def test_two_methods_have_no_alternative_rankings() -> None:
-    assert Ranking(samples.board([samples.row("cora", name, 0, 0.5) for name in "ab"])).alternatives.mean_ranks.empty
+    assert samples.ranking([samples.row("cora", name, 0, 0.5) for name in "ab"]).alternatives.mean_ranks.empty

@@ -20,12 +20,8 @@ def test_ranks_and_wins_by_hand() -> None:
     scores = frame([[0.9, 0.8, 0.7], [0.5, 0.5, 0.4], [0.1, 0.2, 0.3]])
     assert st.ranks(scores).to_numpy().tolist() == [[1, 2, 3], [1.5, 1.5, 3], [3, 2, 1]]
     assert st.wins(scores).to_dict() == {"a": 2, "b": 1, "c": 1}
-
-
-def test_sums_in_another_order_are_ties() -> None:
-    scores = frame([[0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1]])
-    assert scores.iloc[0, 0] != scores.iloc[0, 1]
-    assert st.ranks(scores).to_numpy().tolist() == [[1.5, 1.5]]
+    sums = frame([[0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1]])  # equal except for rounding
+    assert sums.iloc[0, 0] != sums.iloc[0, 1] and st.ranks(sums).to_numpy().tolist() == [[1.5, 1.5]]
 
 
 def test_bootstrap_agrees_with_all_resamples() -> None:
@@ -34,12 +30,7 @@ def test_bootstrap_agrees_with_all_resamples() -> None:
     low, high = st.bootstrap_mean(values[:, None], draws=40_000)[0]
     assert np.mean(every < low - 1e-9) <= 0.025 <= np.mean(every <= low + 0.26)
     assert np.mean(every > high + 1e-9) <= 0.025 <= np.mean(every >= high - 0.26)
-
-
-def test_bootstrap_needs_two_rows_and_repeats() -> None:
-    assert np.isnan(st.bootstrap_mean([[1.0, 2.0]])).all()
-    values = np.random.default_rng(0).normal(size=(7, 3))
-    assert np.array_equal(st.bootstrap_mean(values), st.bootstrap_mean(values))
+    assert np.isnan(st.bootstrap_mean([[1.0, 2.0]])).all()  # one row
 
 
 def test_holm_rejects_as_the_step_down_procedure_does() -> None:
@@ -70,11 +61,6 @@ def test_paired_difference_without_spread() -> None:
     assert np.isnan(st.paired_difference([0.5], [0.4]).low)
 
 
-def test_strata_of_one_task_are_a_paired_t_test() -> None:
-    first, second = np.array([0.80, 0.83, 0.79, 0.82]), np.array([0.78, 0.80, 0.80, 0.79])
-    np.testing.assert_allclose(st.stratified_difference([first - second], [1.0]), st.paired_difference(first, second))
-
-
 def test_two_strata_of_opposite_weight_are_welchs_test() -> None:
     a, b = [0.1, 0.4, 0.2, 0.3, 0.7], [0.5, 0.6, 1.9]
     theirs = stats.ttest_ind(a, b, equal_var=False)
@@ -93,18 +79,6 @@ def test_strata_by_hand() -> None:
     assert difference.low == pytest.approx(1.5 - stats.t.ppf(0.975, 25 / 8.5) * (5 / 12) ** 0.5)
 
 
-def test_strata_without_spread() -> None:
-    assert st.stratified_difference([[0.1, 0.1], [0.3, 0.3]], [0.5, 0.5]) == pytest.approx((0.2, 0.2, 0.2, 0.0))
-    assert st.stratified_difference([[0.0, 0.0]], [1.0]).p == 1.0
-
-
-def test_strata_keep_their_level_under_the_null() -> None:
-    """Nine tasks of five seeds whose spreads differ by a factor of ten: about 5% of true nulls are rejected."""
-    rng, spread = np.random.default_rng(3), np.geomspace(0.2, 2, 9)[:, None]
-    p = [st.stratified_difference(list(spread * rng.normal(size=(9, 5))), np.full(9, 1 / 9)).p for _ in range(2000)]
-    assert 0.035 < np.mean(np.array(p) <= 0.05) < 0.065
-
-
 def test_indistinguishable_is_paired() -> None:
     """Method b is slightly below a for all seeds; c is far below on average and far above once."""
     seeds = np.array([0.80, 0.70, 0.90, 0.60, 0.75])
@@ -116,19 +90,14 @@ def test_indistinguishable_is_paired() -> None:
 
 def test_pareto_front_by_definition() -> None:
     assert st.pareto_front([1, 2, 2, 3, 0], [5, 5, 7, 6, 1]).tolist() == [True, False, True, False, True]
-    assert st.pareto_front([1, 1], [3, 3]).tolist() == [True, True]
-
-
-def simplex(n: int, steps: int) -> np.ndarray:
-    """Grid points over n + 1 weights at the centres of the cells, the pseudo-dataset first."""
-    cuts = [part for part in product(range(steps), repeat=n + 1) if sum(part) == steps - 1]
-    return (np.array(cuts) + 0.5) / (steps - 1 + 0.5 * (n + 1))
+    assert st.pareto_front([1, 1], [3, 3]).all()
 
 
 def test_the_signed_rank_posterior_is_that_of_its_definition() -> None:
-    """Regions and mean by integration of the Dirichlet density over a grid."""
-    d, rope = np.array([0.0, 0.03, -0.012, 0.05]), 0.01
-    weights = simplex(3, 60)
+    """Regions and mean by integration of the Dirichlet density over a grid of weights, the pseudo-dataset first."""
+    d, rope, steps = np.array([0.0, 0.03, -0.012, 0.05]), 0.01, 60
+    cells = np.array([part for part in product(range(steps), repeat=4) if sum(part) == steps - 1])
+    weights = (cells + 0.5) / (steps + 1)
     density = weights[:, 0] ** -0.5  # Dirichlet(0.5, 1, 1, 1)
     density /= density.sum()
     sums = d[:, None] + d[None, :]
@@ -143,17 +112,14 @@ def test_the_signed_rank_posterior_is_that_of_its_definition() -> None:
     assert [posterior.low, posterior.high] == pytest.approx([low, high], abs=0.002)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_signed_rank_posterior_agrees_with_baycomp(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "mean"), list(enumerate([0.0, 0.02, -0.01, 0.005])))
+def test_the_signed_rank_posterior_agrees_with_baycomp(seed: int, mean: float) -> None:
     """The package of the authors of the test, if it is installed."""
     baycomp = pytest.importorskip("baycomp")
-    rng = np.random.default_rng(seed)
-    d = rng.normal([0.0, 0.02, -0.01, 0.005][seed], 0.02, size=12)
-    left, middle, right = baycomp.SignedRankTest(d, np.zeros(12), rope=0.01, nsamples=50_000).probs()
-    posterior = st.signed_rank_posterior(d)
-    assert [posterior.better, posterior.equivalent, posterior.worse] == pytest.approx(
-        [left, middle, right], abs=0.025
-    )  # 5 sd of 10,000 draws
+    d = np.random.default_rng(seed).normal(mean, 0.02, size=12)
+    theirs = baycomp.SignedRankTest(d, np.zeros(12), rope=0.01, nsamples=50_000).probs()
+    ours = st.signed_rank_posterior(d)
+    assert (ours.better, ours.equivalent, ours.worse) == pytest.approx(theirs, abs=0.025)  # 5 sd of 10,000 draws
 
 
 def test_verdicts_agree_with_their_intervals() -> None:
@@ -188,11 +154,6 @@ def test_a_prediction_interval_holds_the_next_of_normal_draws() -> None:
     inside = [low <= draw[-1] <= high for draw in draws for low, high in [st.prediction_interval(draw[:-1])]]
     assert np.mean(inside) == pytest.approx(0.95, abs=0.012)
     assert np.isnan(st.prediction_interval([1.0, 2.0])).all()
-
-
-def test_benjamini_hochberg_agrees_with_scipy() -> None:
-    p = np.random.default_rng(2).uniform(size=20) ** 3
-    assert st.benjamini_hochberg(p) == pytest.approx(stats.false_discovery_control(p))
 
 
 def test_win_rates_and_profile_by_hand() -> None:

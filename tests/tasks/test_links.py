@@ -189,17 +189,6 @@ def test_scores_follow_the_measure_and_hidden_labels_change_nothing() -> None:
     assert other.upload_bytes == area.upload_bytes and other.history["upload_bytes"] == area.history["upload_bytes"]
 
 
-def test_scores_do_not_depend_on_client_batches() -> None:
-    world = federation()
-    backbones = [BACKBONES.build(name, {"hidden": 8}) for name in ("gcn", "sage")]
-    config = TrainConfig(rounds=3, local_epochs=2)
-    runs = [
-        train(world, METHODS.build("local"), backbones, config, 0, clients_per_batch=size).per_client["score"]
-        for size in (3, 1)
-    ]
-    assert runs[0] == pytest.approx(runs[1], abs=1e-5)
-
-
 def test_the_model_adds_nothing_to_the_encoder_but_the_decoder() -> None:
     encoder = BACKBONES.build("gcn", {"hidden": 8})
     assert set(LinkModel.around(encoder).init(np.random.default_rng(0), 5, 2)) == {

@@ -112,10 +112,10 @@ def test_a_task_is_registered_once(toy) -> None:
 
 
 @pytest.mark.usefixtures("in_process")
-def test_commands_run_validate_and_report_the_toy_task(toy, tmp_path, monkeypatch, capsys) -> None:
+def test_commands_run_validate_and_report_the_toy_task(toy, tmp_path, monkeypatch, capsys, cli) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "toy.yaml").write_text(SUITE)
-    assert main(["run", "-s", "toy.yaml", "--plugin", str(toy), "-y", "-j", "1"]) == 0
+    cli(f"run -s toy.yaml --plugin {toy} -y -j 1")
     rows = [
         row
         for path in (tmp_path / "runs").glob("*/*.csv")
@@ -130,12 +130,11 @@ def test_commands_run_validate_and_report_the_toy_task(toy, tmp_path, monkeypatc
             with gzip.open(next((tmp_path / "runs").glob(f"**/{row['key']}.json.gz"))) as file:
                 history = json.load(file)["history"]
             assert float(row["val"]) == min(history["val"]) and float(row["score"]) > 0.2
-    capsys.readouterr()
     main(["validate", "runs"])
     output = capsys.readouterr()
     problems = [line for line in (output.out + output.err).splitlines() if line.startswith("runs/")]
     assert all("git_dirty" in line for line in problems)  # of this checkout
-    assert main(["report", "--results", "runs"]) == 0
+    cli("report --results runs")
     scores = {row["method"]: float(row["score"]) for row in rows if row["status"] == "ok"}
     with (tmp_path / "runs/toy/tables/csbm.csv").open() as file:
         table = {line["method"]: float(line["score"]) for line in csv.DictReader(file)}

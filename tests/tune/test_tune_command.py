@@ -15,9 +15,15 @@ from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.tuned import read_tuned
 
 
-def tune(suite, folder, odd, *more):
+def words(suite, odd, folder, *more):
     where = ["--results", str(folder), "--out", str(folder / "chosen.yaml"), "--plugin", odd]
-    return main(["tune", "-s", suite, "--trials", "4", "-j", "2", *where, *more])
+    return ["tune", "-s", suite, "--trials", "4", "-j", "2", *where, *more]
+
+
+@pytest.fixture
+def tune(cli, suite, odd):
+    """Tunes the tiny suite in a folder; returns the output."""
+    return lambda folder, *more, code=0: cli(words(suite, odd, folder, *more), code)
 
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -27,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("in_process")
 def done(suite, odd, in_process, tmp_path_factory):
     """Two methods tuned, one of which always fails."""
     folder = tmp_path_factory.mktemp("done")
-    return folder, tune(suite, folder, odd, "-m", "fedavg,t-broken")
+    return folder, main(words(suite, odd, folder, "-m", "fedavg,t-broken"))
 
 
 def test_every_trial_is_a_row_and_the_chosen_setting_a_file(done) -> None:
@@ -57,23 +63,23 @@ def test_optuna_can_read_the_study(done) -> None:
     assert sorted(states) == ["COMPLETE", "COMPLETE", "PRUNED", "PRUNED"]
 
 
-def test_an_interrupted_study_resumes_to_the_same_choice(done, suite, odd, tmp_path) -> None:
+def test_an_interrupted_study_resumes_to_the_same_choice(tune, done, tmp_path) -> None:
     folder, _ = done
     shutil.copytree(folder / "tuning" / "tiny", tmp_path / "tuning" / "tiny")
     path = tmp_path / "tuning" / "tiny" / "fedavg.csv"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:4]) + lines[4][:100])  # stopped, and with a torn line, in the first rung
-    assert tune(suite, tmp_path, odd, "-m", "fedavg") == 0
+    tune(tmp_path, "-m", "fedavg")
     assert path.read_bytes().startswith(b"".join(lines[:4]))
     assert read_tuned(tmp_path / "chosen.yaml") == {"fedavg": read_tuned(folder / "chosen.yaml")["fedavg"]}
     again = path.read_bytes()
-    assert tune(suite, tmp_path, odd, "-m", "fedavg") == 0
+    tune(tmp_path, "-m", "fedavg")
     assert path.read_bytes() == again  # nothing is left to run
 
 
-def test_the_report_has_the_numbers_of_the_rows(done, suite, odd) -> None:
+def test_the_report_has_the_numbers_of_the_rows(tune, done) -> None:
     folder, _ = done
-    assert tune(suite, folder, odd, "--report") == 0
+    tune(folder, "--report")
     page = " ".join((folder / "tuning" / "tiny" / "README.md").read_text().split())
     rows = [row for row in Store(folder / "tuning").rows("tiny") if row.status == "ok"]
     first = sorted(row.val for row in rows if row.rounds == 3)
@@ -84,30 +90,28 @@ def test_the_report_has_the_numbers_of_the_rows(done, suite, odd) -> None:
     assert "| fedavg | 1 | 4 | 30 | 30 |" in page
     picture = (folder / "tuning" / "tiny" / "tuning.png").read_bytes()
     assert picture.startswith(b"\x89PNG") and len(picture) < 150_000
-    assert tune(suite, folder, odd, "--report") == 0
+    tune(folder, "--report")
     assert (folder / "tuning" / "tiny" / "tuning.png").read_bytes() == picture
 
 
-def test_errors_are_tuned_to_the_lowest(suite, odd, tmp_path, capsys) -> None:
+def test_errors_are_tuned_to_the_lowest(tune, tmp_path) -> None:
     wanted = ("-m", "fedavg", "-d", "t-numbers")
-    assert tune(suite, tmp_path, odd, *wanted) == 0
+    output = tune(tmp_path, *wanted)
     rows = [row for row in Store(tmp_path / "tuning").rows("tiny") if row.rounds == 9]
     chosen = read_tuned(tmp_path / "chosen.yaml")["fedavg"]["t-numbers"]
     assert -chosen.val == min(row.val for row in rows) > 1
-    assert f"validation {-chosen.val:.4f} " in capsys.readouterr().out
-    assert tune(suite, tmp_path, odd, *wanted, "--report") == 0
+    assert f"validation {-chosen.val:.4f} " in output
+    tune(tmp_path, *wanted, "--report")
     page = (tmp_path / "tuning" / "tiny" / "README.md").read_text()
     assert f"{-chosen.default:.3f} |" in page and f"{chosen.val - chosen.default:+.2f} |" in page
 
 
-def test_there_is_no_report_without_a_finished_study(suite, odd, tmp_path, capsys) -> None:
-    assert tune(suite, tmp_path, odd, "--report") == 2
-    assert "no finished study of suite" in capsys.readouterr().err
+def test_there_is_no_report_without_a_finished_study(tune, tmp_path) -> None:
+    assert "no finished study of suite" in tune(tmp_path, "--report", code=2)
 
 
-def test_a_dry_run_gives_runs_and_rounds(suite, odd, tmp_path, capsys) -> None:
-    assert tune(suite, tmp_path, odd, "--dry-run") == 0
-    output = capsys.readouterr().out
+def test_a_dry_run_gives_runs_and_rounds(tune, tmp_path) -> None:
+    output = tune(tmp_path, "--dry-run")
     assert "2 studies: 12 runs, 60 rounds" in output
     assert not list(tmp_path.iterdir())
 
@@ -124,9 +128,8 @@ def test_a_dry_run_gives_runs_and_rounds(suite, odd, tmp_path, capsys) -> None:
         (["-d", "tu:ENZYMES", "-m", "fclg"], "fclg is not defined for graph classification"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(suite, odd, tmp_path, capsys, more, message) -> None:
-    assert tune(suite, tmp_path, odd, *more) == 2
-    output = capsys.readouterr().err.strip()
+def test_a_mistake_is_one_line_and_exit_code_2(tune, tmp_path, more, message) -> None:
+    output = tune(tmp_path, *more, code=2).strip()
     assert message in output and "\n" not in output
     assert not list(tmp_path.iterdir())
 
@@ -142,16 +145,14 @@ def test_a_results_folder_of_trials_is_valid_except_for_its_commits(done) -> Non
     assert len(report.lines) == 10
 
 
-def test_without_optuna_the_command_to_install_is_named(suite, tmp_path, odd, monkeypatch, capsys) -> None:
+def test_without_optuna_the_command_to_install_is_named(tune, tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    assert tune(suite, tmp_path, odd) == 2
-    assert capsys.readouterr().err.strip() == "fglbench: tune needs Optuna: pip install 'fglbench[tune]'"
+    assert tune(tmp_path, code=2).strip() == "fglbench: tune needs Optuna: pip install 'fglbench[tune]'"
 
 
-def test_a_dry_run_gives_the_cost_from_earlier_trials(done, suite, odd, capsys) -> None:
+def test_a_dry_run_gives_the_cost_from_earlier_trials(tune, done) -> None:
     folder, _ = done
-    assert tune(suite, folder, odd, "--dry-run") == 0
-    assert "core-hours, judged by the rows here" in capsys.readouterr().out
+    assert "core-hours, judged by the rows here" in tune(folder, "--dry-run")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_a_dry_run_gives_the_cost_from_earlier_trials(done, suite, odd, capsys) 
         ([], ["-m", "fedavg,local"], "left: 1 study, 6 runs"),
     ],
 )
-def test_a_dry_run_counts_the_remaining_runs(done, suite, odd, tmp_path, capsys, gone, more, left) -> None:
+def test_a_dry_run_counts_the_remaining_runs(tune, done, tmp_path, gone, more, left) -> None:
     shutil.copytree(done[0] / "tuning", tmp_path / "tuning")
     path = tmp_path / "tuning" / "tiny" / "fedavg.csv"
     with path.open(newline="") as file:
@@ -175,5 +176,4 @@ def test_a_dry_run_counts_the_remaining_runs(done, suite, odd, tmp_path, capsys,
         rows.remove(next(row for row in rows if row[head.index("rounds")] == str(rounds)))
     with path.open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([head, *rows])
-    assert tune(suite, tmp_path, odd, "--dry-run", *more) == 0
-    assert left in capsys.readouterr().out
+    assert left in tune(tmp_path, "--dry-run", *more)

@@ -65,7 +65,7 @@ def test_a_tuned_cell_has_its_setting_on_every_task_and_in_its_row(tuned, tmp_pa
     assert cells[0].key == Cell.of(row.model_copy(update={"tuning": ""})).key  # not part of the experiment
 
 
-def test_untuned_methods_are_left_out_and_named_with_their_command(tuned) -> None:
+def test_untuned_methods_are_left_out_and_named_with_their_command(tuned, cli) -> None:
     suite = load_suite(str(tuned))
     assert suite.untuned() == [("moon", "csbm")]
     assert {cell.method.name for cell in suite.cells()} == {"fedavg", "fedprox"}
@@ -73,7 +73,7 @@ def test_untuned_methods_are_left_out_and_named_with_their_command(tuned) -> Non
         assert len(select(Request(suites=(str(tuned),)))) == 16
     with pytest.raises(UserError, match="no tuned settings of moon on csbm"):
         select(Request(suites=(str(tuned),), methods=("moon",)))
-    assert main(["run", "-s", str(tuned), "--dry-run"]) == 0
+    cli(f"run -s {tuned} --dry-run")
 
 
 def test_untuned_methods_are_named_on_one_short_line(tuned, monkeypatch, capsys) -> None:
@@ -163,9 +163,8 @@ def test_choices_set_the_same_fields() -> None:
             tunable(*choices)
 
 
-def test_show_names_the_tuned_values(capsys) -> None:
-    assert main(["show", "fedprox"]) == 0
-    assert "tune: 0.001 | 0.01 | 0.1 | 1.0" in " ".join(capsys.readouterr().out.split())
+def test_show_names_the_tuned_values(cli) -> None:
+    assert "tune: 0.001 | 0.01 | 0.1 | 1.0" in " ".join(cli("show fedprox").split())
 
 
 def test_the_protocol_page_has_the_share_of_rates_at_the_edge() -> None:

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 
 from ....datasets.federation import GraphClient, GraphSetData, Measure
-from ..backbone import Backbone, Forward, Params, affine, linear_map
+from ..backbone import Backbone, Forward, Params, affine, linear_maps
 from ..batch import LabelledRows
 from ..client_batch import ClientBatch
 from ..device import section
 from ..evaluate import MEASURES, Evaluator, Models, Scored, Task, add_task
 from ..features import Features
 from ..method import Method, at_home, crossing
-from ..rng import Streams
+from ..rng import Streams, torch_source
 from ..sampled_batch import MinibatchClientBatch, Shown
 from ..segment_ops import is_shared, segment_affine, segment_sum
 from ..target import Target
@@ -203,11 +203,8 @@ class GraphModel(Backbone):
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
         params = self.encoder.init(generator, self.hidden, self.hidden)
-        source = torch.Generator().manual_seed(int(generator.integers(2**63)))
         ends = {"input": (features, self.hidden), "post": (self.hidden, self.hidden), "head": (self.hidden, classes)}
-        for name, shape in ends.items():
-            params[f"{name}.weight"], params[f"{name}.bias"] = linear_map(*shape, source, self.linear_start)
-        return params
+        return params | linear_maps(ends, torch_source(generator), self.linear_start)
 
     def forward(self, params: Params, batch: GraphRows, streams: Streams | None = None) -> Forward:  # type: ignore[override]
         """Logits (B, C) of graphs; `pre` holds z alone, (B, h)."""

@@ -21,8 +21,8 @@ from ..backbone import Backbone, Network, Params
 from ..client_batch import ClientBatch
 from ..config import TrainConfig
 from ..evaluate import Diverged, Evaluator, Models, Scored, Task, add_task, beside, demanded
-from ..method import Method
-from ..rng import stream
+from ..method import CLUSTERING, Method
+from ..rng import stream, torch_source
 from ..sampled_batch import MinibatchClientBatch, Shown, cut
 from ..target import Target
 from .graphsets import GraphBatch, GraphStack
@@ -37,7 +37,7 @@ class Encoder(Backbone):
         return self.layers * self.hidden
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
-        source = torch.Generator().manual_seed(int(generator.integers(2**63)))
+        source = torch_source(generator)
         return self.draw(features, source)
 
     def draw(self, features: int, source: torch.Generator) -> Params:
@@ -77,7 +77,7 @@ class GraphMethod(Method):
         return [self.encoder(hidden=given.hidden, layers=given.layers) for given in backbones]
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
-        return config.model_copy(update={"select_by": "last", "patience": None, "score_on": "global"})
+        return config.model_copy(update=CLUSTERING)
 
     def local_loss(self, clients: ClientBatch) -> torch.Tensor:
         """(K,) each client's loss on its minibatch; 0 for a client without a minibatch in this step."""
@@ -116,9 +116,9 @@ class GraphClientBatch(MinibatchClientBatch):
     def _part(self, positions: Sequence[int]) -> ClientBatch:
         part = super()._part(positions)
         assert isinstance(part, GraphClientBatch)
-        graphs = [graph for member in part.members for graph in member.graphs]
-        if graphs:
-            part.stack = self.stack.part(graphs, np.concatenate([self.held[p] for p in positions]))
+        picks = [graph for p in positions for graph in self.held[p]]
+        if picks:
+            part.stack.adopt(self.stack, np.array(picks))
         return part
 
     def _chunks(self, generator: np.random.Generator, rows: np.ndarray) -> list[np.ndarray]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import dgl
 import numpy as np
@@ -83,12 +84,6 @@ class GraphStack:
         _, _, eids = self.graph.adj_tensors("csc")
         return placed(self.graph.edata["feat"][eids])
 
-    def part(self, graphs: Sequence[dgl.DGLGraph], picks: np.ndarray) -> GraphStack:
-        """A stack of some of the graphs, with copies of operators and codes. picks: the numbers of `graphs` here."""
-        stack = GraphStack(graphs)
-        stack.adopt(self, picks)
-        return stack
-
     def adopt(self, whole: GraphStack, picks: np.ndarray) -> None:
         """Copy operators and codes from a stack that contains these graphs. picks: their numbers in `whole`."""
         batch = whole.batch([picks])
@@ -111,6 +106,7 @@ class GraphBatch:
     stack: GraphStack
     picks: np.ndarray
     counts: tuple[int, ...]
+    memo: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # values computed from the batch
     _views: dict[Operator, SparseMatrix] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,25 +12,15 @@ from fglbench.benchmark.engine import BACKBONES, evaluate
 from fglbench.benchmark.engine.backbones import Backbone
 from fglbench.benchmark.engine.graphs import clustering
 
+from . import pretend
+
 AtHand = Callable[[], AbstractContextManager[torch.device]]
 
 
 @pytest.fixture(scope="session")
-def pretend() -> Any:
-    """The module of this name."""
-    spec = importlib.util.spec_from_file_location("pretend", Path(__file__).with_name("pretend.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="session")
-def at_hand(pretend: Any) -> AtHand:
+def at_hand() -> AtHand:
     """`pretend.at_hand`: within it tensors can be made on the device and moved to it."""
-    context: AtHand = pretend.at_hand
-    return context
+    return pretend.at_hand
 
 
 @pytest.fixture

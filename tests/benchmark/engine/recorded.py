@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from fglbench.benchmark.contract.recording import Record, record
-from fglbench.benchmark.contract.trial import Trial
+from fglbench.benchmark.contract.trial import Trial, trials
+from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.device import HOST
 from fglbench.benchmark.engine.outcome import Outcome
 from fglbench.benchmark.engine.train import train
@@ -45,7 +46,12 @@ def difference(first: Outcome, second: Outcome) -> float:
     return float(np.nanmax(np.abs(curves[0] - curves[1]), initial=0))
 
 
-def watched(name: str, trial: Trial) -> SimpleNamespace:
+def trial(place: int = 0, **training: Any) -> Trial:
+    """A trial with three rounds. 0: four clients of unequal size, one of them without a training node."""
+    return replace(trials()[place], config=TrainConfig(rounds=3, local_epochs=2, **training))
+
+
+def watched(name: str, **training: Any) -> SimpleNamespace:
     """A run with the messages of each round: models down and up before any transform, the input of the server half, the
     weights (K,) and the numbers of the participants."""
     seen = SimpleNamespace(down=[], up=[], handed=[], weights=[], participants=[])
@@ -65,5 +71,5 @@ def watched(name: str, trial: Trial) -> SimpleNamespace:
 
         return replace(step, client=client, server=server)
 
-    seen.record = record(METHODS.build(name), trial, wrap=wrap)
+    seen.record = record(METHODS.build(name), trial(**training), wrap=wrap)
     return seen

@@ -19,14 +19,14 @@ from fglbench.benchmark.engine import Skip, TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.evaluate import Models, Scored
 from fglbench.benchmark.engine.graphs import clustering
-from fglbench.benchmark.engine.graphs.clustering import ClusteringEvaluator, GraphMethod, k_means, matched
+from fglbench.benchmark.engine.graphs.clustering import ClusteringEvaluator, k_means, matched
 from fglbench.benchmark.engine.outcome import BestRound, Outcome, Round
 from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.benchmark.engine.target import Target, macro_f1
 from fglbench.benchmark.engine.train import train
 from fglbench.benchmark.engine.views import union_client
 from fglbench.datasets import PARTITIONS, SPLITS, build_federation
-from fglbench.datasets.federation import Federation, GraphClient, GraphSetData, NodeClient
+from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
 
 Make = Callable[..., Federation]
@@ -92,19 +92,24 @@ def test_the_area_under_the_roc_curve_is_the_share_of_pairs_in_order() -> None:
     assert areas[2].isnan()
 
 
-def test_a_dataset_scored_by_roc_auc(federation: Make) -> None:
-    """Validation and score are its mean over the clients with both classes; all other results are unchanged."""
-    plain = federation(classes=2)
+def scored_by_area(plain: Federation) -> Outcome:
+    """Validation and score are the area; all other results are unchanged."""
     scored = replace(plain, whole=replace(plain.whole, scored_by="roc_auc"))
     by_accuracy, by_area = run(plain, rounds=3, select="last"), run(scored, rounds=3, select="last")
-    assert by_area.score_metric == "ROC AUC, global model, local test, mean over clients"
     assert by_area.score == by_area.roc_auc == by_accuracy.roc_auc != by_accuracy.score
     assert by_area.val != by_accuracy.val and by_area.macro_f1 == by_accuracy.macro_f1
-    known = [value for value in by_area.per_client["score"] if value == value]
-    assert by_area.score == pytest.approx(sum(known) / len(known))
+    return by_area
+
+
+def test_a_dataset_scored_by_roc_auc(federation: Make) -> None:
+    """The score is its mean over the clients with both classes."""
+    plain = federation(classes=2)
+    outcome = scored_by_area(plain)
+    assert outcome.score_metric == "ROC AUC, global model, local test, mean over clients"
     sizes = [int((c.graph.ndata["test_mask"]).sum()) for c in plain.clients]
-    pairs = [(n, v) for n, v in zip(sizes, by_area.per_client["score"], strict=True) if v == v]
-    assert by_area.score_weighted == pytest.approx(sum(n * v for n, v in pairs) / sum(n for n, _ in pairs))
+    pairs = [(n, v) for n, v in zip(sizes, outcome.per_client["score"], strict=True) if v == v]
+    assert outcome.score == pytest.approx(sum(v for _, v in pairs) / len(pairs))
+    assert outcome.score_weighted == pytest.approx(sum(n * v for n, v in pairs) / sum(n for n, _ in pairs))
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["one set", "one set per client"])
@@ -113,13 +118,10 @@ def test_a_set_of_graphs_scored_by_roc_auc(apart: bool) -> None:
     if apart:  # as the assays of Tox21: two classes per client
         whole, split = plain.whole, SPLITS.build("ratio", {"train": 0.5, "val": 0.2, "test": 0.3})
         owner = torch.arange(140) // 35
-        whole = replace(whole, owner=owner, spaces=((6, 2),) * 4)  # type: ignore[type-var]
+        whole = replace(whole, owner=owner, spaces=((6, 2),) * 4)
         plain = build_federation(whole, PARTITIONS.build("own"), split, 4, 0)
-    scored = replace(plain, whole=replace(plain.whole, scored_by="roc_auc"))
-    by_accuracy, by_area = run(plain, rounds=3, select="last"), run(scored, rounds=3, select="last")
-    assert by_area.score_metric == "ROC AUC of graphs, global model, local test, mean over clients"
-    assert by_area.score == by_area.roc_auc == by_accuracy.roc_auc != by_accuracy.score
-    assert by_area.val != by_accuracy.val and by_area.macro_f1 == by_accuracy.macro_f1
+    metric = scored_by_area(plain).score_metric
+    assert metric == "ROC AUC of graphs, global model, local test, mean over clients"
 
 
 def test_many_classes_have_no_roc_auc(federation: Make) -> None:
@@ -200,18 +202,10 @@ def test_the_union_graph_has_the_nodes_and_edges_of_clients(federation: Make) ->
     ]
 
 
-def test_skips_have_a_reason(federation: Make) -> None:
-    world = federation()
-    pair = dgl.graph(([0], [1]))
-    pair.ndata["feat"] = torch.ones(2, 1)
-    graphs = GraphSetData("g", [pair], torch.tensor([0]), 1, "", "generated")
-    sets = Federation(graphs, [GraphClient(graphs.graphs, graphs.label, torch.tensor([0]))], {}, "", 0)
-    with pytest.raises(Skip, match="fedavg is defined for node classification"):
-        run(sets)
+def test_several_architectures_are_skipped_with_the_reason(federation: Make) -> None:
+    backbones = [BACKBONES.build("gcn"), BACKBONES.build("gat")]
     with pytest.raises(Skip, match="cannot mix architectures"):
-        train(
-            world, METHODS.build("fedavg"), [BACKBONES.build("gcn"), BACKBONES.build("gat")], TrainConfig(rounds=1), 0
-        )
+        train(federation(), METHODS.build("fedavg"), backbones, TrainConfig(rounds=1), 0)
 
 
 EMPTY = Target({}, {}, {}, 0)
@@ -281,7 +275,6 @@ def test_embeddings_do_not_depend_on_chunks_and_are_scaled_on_request(
     graph_sets: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, method = graph_sets(), METHODS.build("infograph-fedavg")
-    assert isinstance(method, GraphMethod)
     backbones = method.architecture([BACKBONES.build("gin", {"hidden": 4, "layers": 2})])
     running = Simulation(method, method.arrange(world), backbones, TrainConfig(rounds=1), 5)
     running.round(method.phases(running.config)[0], 1)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from sklearn.metrics import f1_score, roc_auc_score
+from sklearn.metrics import f1_score
 
 from fglbench.benchmark.engine import Skip, TorchMethod, TrainConfig, stream
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
@@ -18,11 +18,9 @@ from fglbench.benchmark.engine.graphs.classification import GraphModel, Labelled
 from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.benchmark.engine.train import set_up, train
 from fglbench.benchmark.engine.views import HIDDEN, hide_labels
-from fglbench.datasets.federation import Federation, GraphClient
+from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 from fglbench.registry import UserError
-
-from ..reach import memory
 
 Make = Callable[..., Federation]
 SMALL = {"hidden": 4, "layers": 2, "dropout": 0.0}
@@ -35,9 +33,7 @@ def running(world: Federation, name: str, kind: str = "gin", size: int | None = 
 
 
 def cohort_of(world: Federation, name: str = "fedavg", **kwargs: Any) -> LabelledClientBatch:
-    clients = running(world, name, **kwargs).client_batches[0]
-    assert isinstance(clients, LabelledClientBatch)
-    return clients
+    return running(world, name, **kwargs).client_batches[0]
 
 
 # -- the model --------------------------------------------------------------------------------------------------------
@@ -84,7 +80,6 @@ def test_the_model_equals_its_formula(kind: str, readout: str, labelled_sets: Ma
     output = clients.forward(params, training=False)
     place = 0
     for k, client in enumerate(world.clients):
-        assert isinstance(client, GraphClient)
         for graph in client.graphs:
             embedding, logits = by_hand({n: v[k] for n, v in params.items()}, kind, readout, graph)
             torch.testing.assert_close(output.embedding[place], embedding, rtol=1e-4, atol=1e-4)
@@ -141,7 +136,6 @@ def test_an_epoch_shows_each_training_graph_once_and_no_other(labelled_sets: Mak
 def test_a_client_without_training_graphs_keeps_its_model(labelled_sets: Make) -> None:
     world = labelled_sets((9, 6, 8))
     bare = world.clients[1]
-    assert isinstance(bare, GraphClient)
     masks = {**bare.masks, "train": torch.zeros_like(bare.masks["train"])}
     clients = [world.clients[0], replace(bare, masks=masks), world.clients[2]]
     world = replace(world, clients=clients)
@@ -163,7 +157,6 @@ def epoch_by_hand(
     correction: what is added to each gradient.
     """
     client = world.clients[k]
-    assert isinstance(client, GraphClient)
     ids = client.masks["train"].nonzero().squeeze(1).numpy()
     order = generator.permutation(ids) if len(ids) > 4 else ids
     starts = list(range(0, len(order), 3))
@@ -255,13 +248,8 @@ def test_a_method_sees_labels_of_training_graphs_only(labelled_sets: Make) -> No
     seen = hide_labels(world)
     assert world.task == seen.task == "graph-classification"
     for shown, client in zip(seen.clients, world.clients, strict=True):
-        assert isinstance(shown, GraphClient) and isinstance(client, GraphClient)
         assert torch.equal(shown.label, torch.where(client.masks["train"], client.label, HIDDEN))
     assert torch.equal(seen.whole.label != HIDDEN, world.masks["train"])
-    truth = memory(
-        world.whole.label, [client.label for client in world.clients], [client.masks for client in world.clients]
-    )
-    assert truth and not memory(seen) & truth
 
 
 def test_scores_use_the_test_graphs_of_each_client(labelled_sets: Make) -> None:
@@ -270,11 +258,9 @@ def test_scores_use_the_test_graphs_of_each_client(labelled_sets: Make) -> None:
     scored = evaluator.score(simulation.models(), "global", "local")
     whole = evaluator.score(simulation.models(), "global", "global")
     union = evaluator.score(simulation.models(), "global", "union")
-    assert scored is not None and whole is not None and union is not None and scored.predicted is not None
     params = simulation.server.state["model"]
     f1, right = [], []
     for k, client in enumerate(world.clients):
-        assert isinstance(client, GraphClient)
         test = client.masks["test"].nonzero().squeeze(1).tolist()
         guess = [int(by_hand(params, "gin", "sum", client.graphs[i])[1].argmax()) for i in test]
         truth = client.label[test].tolist()
@@ -286,40 +272,14 @@ def test_scores_use_the_test_graphs_of_each_client(labelled_sets: Make) -> None:
     assert evaluator.describe("global", "local") == "accuracy of graphs, global model, local test, mean over clients"
 
 
-def test_two_classes_have_an_area_under_the_curve(labelled_sets: Make) -> None:
-    world = labelled_sets((16, 24, 20))
-    label = world.whole.label.clamp(max=1)
-    clients = [replace(client, label=label[client.global_id]) for client in world.clients]  # type: ignore[union-attr]
-    world = replace(world, whole=replace(world.whole, label=label, num_classes=2), clients=clients)  # type: ignore[arg-type]
-    simulation, evaluator = set_up(world, METHODS.build("fedavg"), [BACKBONES.build("gin", SMALL)], TrainConfig(), 5)
-    scored = evaluator.score(simulation.models(), "global", "local")
-    assert scored is not None and scored.margin is not None
-    params = simulation.server.state["model"]
-    for k, client in enumerate(world.clients):
-        assert isinstance(client, GraphClient)
-        test = client.masks["test"].nonzero().squeeze(1).tolist()
-        logits = [by_hand(params, "gin", "sum", client.graphs[i])[1] for i in test]
-        margin = [float(row[1] - row[0]) for row in logits]
-        assert set(client.label[test].tolist()) == {0, 1}
-        assert float(scored.target.roc_auc(scored.margin, "test")[k]) == pytest.approx(
-            roc_auc_score(client.label[test].numpy(), margin)
-        )
-
-
 def test_the_budget_has_the_steps_of_the_client_with_most_training_graphs(labelled_sets: Make) -> None:
     config = TrainConfig(rounds=2, local_epochs=3, batch_size=3)
     outcome = train(labelled_sets((11, 6, 9)), METHODS.build("fedavg"), [BACKBONES.build("gin", SMALL)], config, 0)
     assert outcome.budget_steps == outcome.model_steps == outcome.optimiser_steps == 2 * 3 * 2
 
 
-def test_methods_for_other_tasks_are_skipped(labelled_sets: Make, graph_sets: Make) -> None:
-    for name, world in (("fed-pub", labelled_sets()), ("fclg", labelled_sets()), ("fedavg", graph_sets())):
-        with pytest.raises(Skip, match=f"{name} is defined for .*, not for"):
-            train(world, METHODS.build(name), [BACKBONES.build("gin", SMALL)], TrainConfig(rounds=1), 0)
-
-
 def test_a_subclass_inherits_its_tasks_and_may_narrow_them(labelled_sets: Make) -> None:
-    class Child(METHODS.cls("fedavg")):  # type: ignore[misc]
+    class Child(METHODS.cls("fedavg")):
         """As FedAvg."""
 
     class OfNodes(Child):

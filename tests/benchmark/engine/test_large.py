@@ -93,16 +93,6 @@ def test_several_models_together_have_the_same_logits(layers: int, monkeypatch) 
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
-def test_the_first_layer_is_the_same_to_rounding_in_either_order() -> None:
-    graph = dgl.add_reverse_edges(dgl.rand_graph(60, 150))
-    batch = _batch(graph, torch.randn(60, 7))
-    params = {"0.weight": torch.randn(1, 7, 5), "0.bias": torch.randn(1, 5)}
-    first = Batch(**{**vars(batch), "sums_first": True})
-    one, other = (GCN(layers=1).layer(params, 0, each.x, each) for each in (batch, first))
-    assert first.summed is not None and batch.summed is None
-    torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("loops", [False, True])
 @pytest.mark.parametrize("seed", range(6))
 def test_the_gcn_matrix_equals_a_dense_one(seed: int, loops: bool) -> None:

@@ -136,7 +136,7 @@ def test_a_step_sees_training_nodes_only_and_an_epoch_each_once(federation: Make
         assert max(batch.batch.sizes) <= 6 and batch.batch.sizes[2] == 0
         assert active is None or 2 not in active
         torch.testing.assert_close(batch.batch.global_id, whole.global_id[batch.at])
-        drawn = [block.ends[1:] - block.ends[:-1] for block in batch.batch.blocks]  # type: ignore[attr-defined]
+        drawn = [block.ends[1:] - block.ends[:-1] for block in batch.batch.blocks]
         assert max(int(degrees.max()) for degrees in drawn) <= 3
         seen.append(batch.at)
     assert torch.equal(torch.cat(seen).sort().values, whole.rows["train"])
@@ -198,7 +198,7 @@ def test_draws_do_not_depend_on_the_number_of_threads(federation: Make) -> None:
         sampled_batch.set_num_threads(threads)
         try:
             batch = drawing_batch(federation(sizes=(300, 200)), architecture("gcn"), (2, 2))
-            return [block.sources for _ in batch.steps() for block in batch.batch.blocks]  # type: ignore[attr-defined]
+            return [block.sources for _ in batch.steps() for block in batch.batch.blocks]
         finally:
             torch.set_num_threads(before)
             sampled_batch.set_num_threads(before)

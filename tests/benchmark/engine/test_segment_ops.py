@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import dgl
-import dgl.function as fn
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -33,9 +32,11 @@ def test_segment_operations_have_the_right_values_and_gradients() -> None:
     weight = torch.randn(3, 5, 2, dtype=torch.float64, requires_grad=True)
     heads = torch.randn(8, 2, 3, dtype=torch.float64, requires_grad=True)
     vector = torch.randn(3, 2, 3, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
     owner = [0, 0, 0, 1, 2, 2, 2, 2]
     expected = torch.stack([rows[i] @ weight[k] for i, k in enumerate(owner)])
     torch.testing.assert_close(segment_ops.segment_product(rows, weight, SIZES), expected)
+    torch.testing.assert_close(segment_ops.segment_add(expected, bias, SIZES), expected + bias[owner])
     dots = torch.stack([(heads[i] * vector[k]).sum(-1) for i, k in enumerate(owner)])
     torch.testing.assert_close(segment_ops.segment_dot(heads, vector, SIZES), dots)
     assert torch.autograd.gradcheck(lambda r, w: segment_ops.segment_product(r, w, SIZES), (rows, weight))
@@ -64,17 +65,6 @@ def test_products_of_clients_with_many_rows_and_with_equally_many(
     kernels.runs.cache_clear()
 
 
-def test_segment_add() -> None:
-    torch.manual_seed(0)
-    rows, bias = torch.randn(8, 2, requires_grad=True), torch.randn(3, 2, requires_grad=True)
-    out = segment_ops.segment_add(rows, bias, SIZES)
-    expected = rows + torch.cat([bias[k].expand(n, 2) for k, n in enumerate(SIZES)])
-    torch.testing.assert_close(out, expected)
-    pull = torch.randn(8, 2)
-    actual = torch.autograd.grad((out * pull).sum(), (rows, bias))
-    torch.testing.assert_close(actual, torch.autograd.grad((expected * pull).sum(), (rows, bias)))
-
-
 @pytest.mark.parametrize("shared", [False, True])
 def test_propagate_is_a_product_and_a_bias(shared: bool) -> None:
     torch.manual_seed(0)
@@ -88,21 +78,6 @@ def test_propagate_is_a_product_and_a_bias(shared: bool) -> None:
     wanted, pull = [rows] if shared else [rows, bias], torch.randn(8, 2)
     actual = torch.autograd.grad((out * pull).sum(), wanted)
     torch.testing.assert_close(actual, torch.autograd.grad((expected * pull).sum(), wanted))
-
-
-@pytest.mark.parametrize("width", [1, 3, 31, 32, 64, 127, 128])
-@pytest.mark.parametrize("ones", [True, False])
-def test_a_matrix_of_ones_multiplies_as_any_other(ones: bool, width: int) -> None:
-    """Rows without an entry, a row that is full, more rows than columns; and its transpose."""
-    rng = np.random.default_rng(0)
-    held = rng.random((40, 30)) < 0.2
-    held[[0, 7]], held[3] = False, True
-    plain = (held * (1.0 if ones else rng.random((40, 30)))).astype(np.float32)
-    matrix, dense = segment_ops.SparseMatrix(sp.csr_matrix(plain)), torch.from_numpy(plain)
-    assert matrix.ones == ones
-    right, left = torch.randn(30, width), torch.randn(width, 40).T  # left is not contiguous
-    torch.testing.assert_close(matrix.times(right), dense @ right)
-    torch.testing.assert_close(matrix.times_transposed(left), dense.T @ left)
 
 
 def test_cross_entropy_of_each_client() -> None:
@@ -119,28 +94,6 @@ def test_cross_entropy_of_each_client() -> None:
     torch.testing.assert_close(actual, expected)
     (gradient,) = torch.autograd.grad((actual * pull).sum(), logits)
     torch.testing.assert_close(gradient, torch.autograd.grad((expected * pull).sum(), logits)[0])
-
-
-@pytest.mark.parametrize("name", ["gcn", "mean", "sum"])
-def test_propagation_equals_dgl_update_all(name: str, federation: Make) -> None:
-    batch = collate([c for c in federation().clients if isinstance(c, NodeClient)])
-    h = torch.randn(sum(batch.sizes), 4, requires_grad=True)
-    actual = getattr(batch, name) @ h
-    graph = (batch.looped if name == "gcn" else batch.graph).local_var()
-    source, target = graph.edges(order="eid")
-    degree = graph.in_degrees().clamp(min=1).float()
-    weights = {
-        "gcn": 1 / (degree[source] * degree[target]).sqrt(),
-        "mean": 1 / degree[target],
-        "sum": torch.ones(graph.num_edges()),
-    }
-    graph.ndata["h"], graph.edata["w"] = h, weights[name]
-    graph.update_all(fn.u_mul_e("h", "w", "m"), fn.sum("m", "out"))
-    torch.testing.assert_close(actual, graph.ndata["out"])
-    pull = torch.randn_like(actual)
-    (grad,) = torch.autograd.grad((actual * pull).sum(), h)
-    (expected_grad,) = torch.autograd.grad((graph.ndata["out"] * pull).sum(), h)
-    torch.testing.assert_close(grad, expected_grad)
 
 
 @pytest.mark.parametrize("sparse", [True, False])
@@ -260,9 +213,9 @@ def test_segment_kernels(sizes: tuple[int, ...]) -> None:
 
 
 @CHECKED
-@given(seed=st.integers(0, 2**32 - 1), ones=st.booleans(), width=st.integers(1, 5))
+@given(seed=st.integers(0, 2**32 - 1), ones=st.booleans(), width=st.sampled_from([1, 2, 5, 31, 32, 127, 128]))
 def test_sparse_products(seed: int, ones: bool, width: int) -> None:
-    """Rows and columns without an entry, and no entry at all; the transpose."""
+    """Rows and columns without an entry, and no entry at all; the transpose; widths for which other code is faster."""
     rng = np.random.default_rng(seed)
     shape = tuple(int(size) for size in rng.integers(1, 9, 2))
     plain = ((rng.random(shape) < rng.random()) * (1.0 if ones else rng.random(shape))).astype(np.float32)
@@ -274,7 +227,8 @@ def test_sparse_products(seed: int, ones: bool, width: int) -> None:
             return torch.cat([matrix.times(dense), matrix.times_transposed(back)])
 
     assert_equal_kernels(product)
-    torch.testing.assert_close(product(GPU)[: shape[0]], torch.from_numpy(plain) @ dense)
+    whole = torch.from_numpy(plain)
+    torch.testing.assert_close(product(CPU), torch.cat([whole @ dense, whole.T @ back]))
 
 
 def test_the_sum_of_a_long_row_depends_on_its_length_only() -> None:
@@ -287,15 +241,6 @@ def test_the_sum_of_a_long_row_depends_on_its_length_only() -> None:
         whole, alone = (segment_ops.SparseMatrix(matrix).times(dense) for matrix in (plain, plain[4:5]))
     np.testing.assert_allclose(whole, plain.astype(float) @ dense.numpy(), rtol=1e-4, atol=1e-4)
     assert torch.equal(whole[4:5], alone)
-
-
-def test_products_by_the_kernels_of_devices_have_gradients() -> None:
-    torch.manual_seed(0)
-    rows, weight = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((8, 5), (3, 5, 2)))
-    with using(GPU):
-        assert torch.autograd.gradcheck(
-            lambda r, w: segment_ops.segment_product(r, w, SIZES_KERNELS[0]), (rows, weight)
-        )
 
 
 def test_edges_of_a_new_graph_are_not_those_of_a_dead_one() -> None:

@@ -21,7 +21,6 @@ from fglbench.benchmark.engine import (
     Client,
     GraphConvolution,
     ModuleBackbone,
-    Skip,
     TorchMethod,
     TrainConfig,
 )
@@ -130,37 +129,6 @@ class Prox(Paper):
         return 0.5 * sum((value - received[n]).square().sum() for n, value in model.named_parameters())
 
 
-class Proto(Paper):
-    """FedProto: prototypes up and down, and the clients' own models."""
-
-    name = "torch-fedproto"
-    delivers = "personal"
-
-    def init_server(self, server: Any) -> dict[str, Any]:
-        return {}
-
-    def penalty(self, model: Any, client: Client) -> torch.Tensor | float:
-        if "prototypes" not in client.received:
-            return 0.0
-        mask = client.train_mask
-        labels, common = client.label[mask], client.received["prototypes"]
-        apart = (model.embed(client.graph, client.feat)[mask] - common[labels]).square().mean(1)
-        return (apart * client.received["known"][labels]).mean()
-
-    def train(self, model: Any, client: Client) -> dict[str, Any] | None:
-        super().train(model, client)
-        with torch.no_grad():
-            hidden = model.embed(client.graph, client.feat)[client.train_mask]
-        of = F.one_hot(client.label[client.train_mask], client.classes).float()
-        count = of.sum(0)
-        return {"prototypes": (of.T @ hidden) / count.clamp(min=1).unsqueeze(1), "count": count}
-
-    def aggregate(self, server: Any, uploads: Any) -> dict[str, Any]:
-        count = uploads["count"]
-        total = (uploads["prototypes"] * count.unsqueeze(2)).sum(0)
-        return {"prototypes": total / count.sum(0).clamp(min=1).unsqueeze(1), "known": (count.sum(0) > 0).float()}
-
-
 class Graphs(TorchMethod):
     """FedAvg on sets of graphs. Messages: the model up and down."""
 
@@ -220,7 +188,7 @@ def test_models_equal_the_stacked_method(name: str, place: int) -> None:
     modules, stacked = uploads(method, federation), uploads(METHODS.build(name, params), federation)
     assert len(modules) == len(stacked) == 2
     # without a training node a client has no weight; the stacked method decays its parameters, the loop does not
-    trains = [k for k, client in enumerate(federation.clients) if client.graph.ndata["train_mask"].any()]  # type: ignore[union-attr]
+    trains = [k for k, client in enumerate(federation.clients) if client.graph.ndata["train_mask"].any()]
     assert len(trains) >= 3
     for mine, theirs in zip(modules, stacked, strict=True):
         for ours, key in (("first", "0"), ("second", "1")):
@@ -249,57 +217,9 @@ def uploads(method: Any, federation: Federation) -> list[Any]:
     return received
 
 
-def test_fedproto_has_the_scores_of_the_stacked_one(federation: Federation) -> None:
-    """Both keep models apart; the stacked one has a linear head, which here is a third layer of the module."""
-
-    class Headed(Net):
-        def __init__(self, features: int, classes: int) -> None:
-            super().__init__(features, 8)
-            self.head = nn.Linear(8, classes)
-
-        def embed(self, graph: dgl.DGLGraph, feat: torch.Tensor) -> torch.Tensor:
-            looped = dgl.add_self_loop(graph)
-            hidden: torch.Tensor = F.relu(self.second(looped, F.relu(self.first(looped, feat))))
-            return hidden
-
-        def forward(self, graph: dgl.DGLGraph, feat: torch.Tensor) -> torch.Tensor:
-            logits: torch.Tensor = self.head(self.embed(graph, feat))
-            return logits
-
-    stacked = METHODS.build("fedproto", {"lam": 1.0})
-    backbone = stacked.architecture(STACKED)[0]
-
-    class Same(Proto):
-        """FedProto from the weights of the stacked one."""
-
-        name = "torch-fedproto"
-
-        def build(self, features: int, classes: int) -> nn.Module:
-            net, start = Headed(features, classes), initial(backbone, 0, features, classes)
-            with torch.no_grad():
-                for layer, key in ((net.first, "0"), (net.second, "1")):
-                    layer.weight.copy_(start[f"{key}.weight"])
-                    layer.bias.copy_(start[f"{key}.bias"])
-                net.head.weight.copy_(start["head.weight"].T)
-                net.head.bias.copy_(start["head.bias"])
-            return net
-
-    close(run(Same(), federation), run(stacked, federation))
-
-
-class FreshProto(Proto):
-    """FedProto from weights that are drawn."""
-
-    name = "fresh-proto"
-
-    def build(self, features: int, classes: int) -> nn.Module:
-        return Net(features, classes)
-
-
-# FedAvg as the template has it: test_new_and_check.py.
-@pytest.mark.parametrize("method", [FreshProto(), Graphs()], ids=lambda method: method.name)
-def test_the_contract_holds(method: TorchMethod) -> None:
-    failed = [(check, reason) for check, verdict, reason in method_checks.results(method) if verdict == "failed"]
+def test_the_contract_holds_on_sets_of_graphs() -> None:
+    """On nodes: test_new_and_check.py and test_paper_examples.py."""
+    failed = [(check, reason) for check, verdict, reason in method_checks.results(Graphs()) if verdict == "failed"]
     assert failed == []
 
 
@@ -317,9 +237,6 @@ def test_bytes_and_steps_equal_the_stacked_method(federation: Federation) -> Non
     stacked, outcome = run(METHODS.build("fedavg"), federation), run(Paper(), federation)
     for name in ("upload_bytes", "download_bytes", "optimiser_steps", "model_steps", "budget_steps"):
         assert getattr(outcome, name) == getattr(stacked, name)
-    proto, clients = run(Proto(), federation), len(federation.clients)
-    assert proto.upload_bytes == 4 * clients * 4 * (3 * 8 + 3)
-    assert proto.download_bytes == 3 * clients * 4 * (3 * 8 + 3)
 
 
 def test_conditions_of_a_run_reach_the_loop(federation: Federation) -> None:
@@ -347,76 +264,50 @@ def test_conditions_of_a_run_reach_the_loop(federation: Federation) -> None:
         assert plain != changed
 
 
-class Wordy(Paper):
-    """Uploads a word."""
+class Wrong(Paper):
+    """A hook with a mistake."""
 
-    name = "wordy"
-
-    def train(self, model: Any, client: Client) -> dict[str, Any] | None:
-        return {"model": model, "note": "a word"}
-
-
-class Modelless(Paper):
-    """Uploads no model and does not define the message of the server."""
-
-    name = "modelless"
-
-    def train(self, model: Any, client: Client) -> dict[str, Any] | None:
-        return {"count": torch.ones(1)}
-
-
-class Uneven(Paper):
-    """The clients upload different things."""
-
-    name = "uneven"
-
-    def train(self, model: Any, client: Client) -> dict[str, Any] | None:
-        return {"model": model, **({"more": torch.ones(1)} if client.id else {})}
-
-
-class Returnless(Paper):
-    """A hook without its `return`."""
-
-    name = "returnless"
-    hook: str = "aggregate"
+    name = "wrong"
+    hook: str = ""
 
     def build(self, features: int, classes: int) -> Any:
         return None if self.hook == "build" else super().build(features, classes)
 
     def train(self, model: Any, client: Client) -> Any:
-        return model if self.hook == "train" else super().train(model, client)
+        wrong = {
+            "a module": model,
+            "a word": {"model": model, "note": "a word"},
+            "no model": {"count": torch.ones(1)},
+            "uneven": {"model": model, **({"more": torch.ones(1)} if client.id else {})},
+        }
+        return wrong[self.hook] if self.hook in wrong else super().train(model, client)
 
     def aggregate(self, server: Any, uploads: Any) -> Any:
-        return None if self.hook == "aggregate" else uploads["model"]
+        wrong = {"nothing": None, "no name": uploads.get("model")}
+        return wrong[self.hook] if self.hook in wrong else super().aggregate(server, uploads)
 
 
 @pytest.mark.parametrize(
-    ("method", "message"),
+    ("hook", "message"),
     [
-        (Returnless(), "returnless: the download is NoneType: `aggregate` returns a dict"),
-        (Returnless(hook="none"), "sends no 'model', which a global method is scored by: return {'model': ...}"),
-        (Returnless(hook="build"), "returnless: `build` returns NoneType: return a module"),
-        (Returnless(hook="train"), "`train` returns Net: return a dict, or None to upload the model"),
-        (Wordy(), "'note' of type str: return tensors"),
-        (Modelless(), "uploads no 'model': define `aggregate`"),
-        (Uneven(), "clients upload different things"),
+        ("nothing", "wrong: the download is NoneType: `aggregate` returns a dict"),
+        ("no name", "sends no 'model', which a global method is scored by: return {'model': ...}"),
+        ("build", "wrong: `build` returns NoneType: return a module"),
+        ("a module", "`train` returns Net: return a dict, or None to upload the model"),
+        ("a word", "'note' of type str: return tensors"),
+        ("no model", "uploads no 'model': define `aggregate`"),
+        ("uneven", "clients upload different things"),
     ],
-    ids=lambda value: getattr(value, "name", ""),
 )
-def test_a_mistake_is_one_line(method: TorchMethod, message: str, federation: Federation) -> None:
+def test_a_mistake_is_one_line(hook: str, message: str, federation: Federation) -> None:
     with pytest.raises(UserError, match=message):
-        run(method, federation)
+        run(Wrong(hook=hook), federation)
 
 
 def test_an_error_of_a_library_is_placed_in_the_code_that_called_it() -> None:
     with pytest.raises(IndexError) as raised:
         F.cross_entropy(torch.zeros(1, 2), torch.tensor([5]))
     assert re.fullmatch(r"IndexError: Target 5 is out of bounds. \(test_torch_method.py:\d+\)", explain(raised.value))
-
-
-def test_several_architectures_are_skipped_with_the_reason(federation: Federation) -> None:
-    with pytest.raises(Skip, match="cannot mix architectures"):
-        train(federation, Paper(), (STACKED[0], BACKBONES.build("sage", {"hidden": 8})), CONFIG, 0)
 
 
 def test_sparse_features_are_given_on_request() -> None:

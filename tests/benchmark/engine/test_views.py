@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fglbench.benchmark.engine import ClientBatch, GraphClientBatch, Network, Streams, TrainConfig, normalised
+from fglbench.benchmark.engine import GraphClientBatch, Network, Streams, TrainConfig, normalised
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.optim import StepCounter, counting
 from fglbench.benchmark.engine.payload import Each, deliver
@@ -29,7 +29,9 @@ GCN = [BACKBONES.build("gcn", {"hidden": 8})]
 
 def test_a_method_sees_labels_of_training_nodes_only(federation: Make) -> None:
     world = federation((13, 7, 10))
+    world.whole.graph.ndata["truth"] = world.whole.label.clone()  # not a column of the engine
     seen = hide_labels(world)
+    assert not seen.whole.graph.ndata and "truth" in world.whole.graph.ndata
     for k, client in enumerate(seen.clients):
         truth = world.clients[k].graph.ndata
         for i, label in enumerate(client.graph.ndata["label"].tolist()):
@@ -67,14 +69,7 @@ def test_facts_are_counts_and_hold_nothing_of_the_data(kind: str, request: pytes
     assert not memory(facts) & memory(world.whole.label, columns)
 
 
-def test_extra_columns_of_a_dataset_are_removed(federation: Make) -> None:
-    world = federation((5, 8, 6))
-    world.whole.graph.ndata["truth"] = world.whole.label.clone()
-    assert not hide_labels(world).whole.graph.ndata
-    assert torch.equal(world.whole.graph.ndata["truth"], world.whole.label)
-
-
-@pytest.mark.parametrize("kind", ["federation", "graph_sets"])
+@pytest.mark.parametrize("kind", ["federation", "graph_sets", "labelled_sets"])
 def test_no_object_of_the_blind_federation_leads_to_the_truth(kind: str, request: pytest.FixtureRequest) -> None:
     world: Federation = request.getfixturevalue(kind)((5, 8, 6))
     columns = [client.graph.ndata["label"] for client in world.clients] if world.task == "node" else []
@@ -104,7 +99,7 @@ def test_reach_finds_tensors_in_closures_methods_and_views() -> None:
         return secret
 
     holder = Holder()
-    holder.slot = [{"a": (secret[1:],)}]  # type: ignore[attr-defined]
+    holder.slot = [{"a": (secret[1:],)}]
     for root in (closure, inner, holder, holder.say, secret[:1], {secret: 1}, lambda: holder):
         assert memory(root) & memory(secret)
     assert not memory(torch.arange(4.0), Holder.say, "text") & memory(secret)
@@ -143,14 +138,13 @@ def test_a_selection_of_sets_of_graphs_has_a_separate_stack(graph_sets: Make) ->
     for kind in (normalised, diffusion):
         clients.stack.operator(kind)
     selection = clients.select([2, 0])
-    assert isinstance(selection, GraphClientBatch)
     assert not memory(selection) & memory(clients.stack, world.clients[1])
     expected = clients.stack.batch([clients.held[2], clients.held[0]])
     actual = selection.stack.batch(selection.held)
     assert torch.equal(expected.x, actual.x)
     for kind in (normalised, diffusion):
         assert (expected.view(kind).scipy() != actual.view(kind).scipy()).nnz == 0
-    third = selection.stack.part([g for m in selection.members[1:] for g in m.graphs], selection.held[1])
+    third = selection.select([1]).stack
     assert (third.operator(diffusion) != clients.stack.batch([clients.held[0]]).view(diffusion).scipy()).nnz == 0
 
 
@@ -214,26 +208,15 @@ def test_steps_of_a_run(federation: Make, name: str, params: dict[str, int], mod
     assert (out.budget_steps, out.model_steps, out.optimiser_steps) == (6, model, every)
 
 
-def test_partial_participation_and_minibatches(federation: Make, graph_sets: Make) -> None:
-    config = TrainConfig(rounds=4, local_epochs=2, participation=0.3)
-    out = train(federation((13, 9, 10)), METHODS.build("fedavg"), GCN, config, 0)
-    assert out.budget_steps == 8 and 0 < out.model_steps <= 8
-    sets = TrainConfig(rounds=2, local_epochs=3, batch_size=3, lr=1e-3)
-    gin = [BACKBONES.build("gin", {"hidden": 4})]
-    out = train(graph_sets((7, 5, 3)), METHODS.build("infograph-fedavg"), gin, sets, 0)
-    assert out.budget_steps == out.model_steps == out.optimiser_steps == 2 * 3 * 2  # 7 graphs: 3, and 3 + 1 as one
-
-
 def test_a_counter_counts_steps_inside_its_context(federation: Make) -> None:
     simulation, _ = set_up(federation((13, 9)), METHODS.build("fedavg"), GCN, TrainConfig(rounds=1), 0)
     method = simulation.method
     with counting() as outer:
         (clients,) = simulation.client_batches
-        assert isinstance(clients, ClientBatch)
-        clients.fit(method.local_loss, 2)  # type: ignore[attr-defined]
+        clients.fit(method.local_loss, 2)
         with counting() as inner:
-            clients.fit(method.local_loss, 3)  # type: ignore[attr-defined]
-    clients.fit(method.local_loss, 5)  # type: ignore[attr-defined]
+            clients.fit(method.local_loss, 3)
+    clients.fit(method.local_loss, 5)
     assert (outer.total, inner.total) == (2, 3)
 
 

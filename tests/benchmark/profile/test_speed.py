@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fglbench.benchmark.cli import machine, main
+from fglbench.benchmark.cli import machine
 from fglbench.benchmark.engine import BACKBONES, METHODS, TrainConfig
 from fglbench.benchmark.profile import peer, peer_process, speed
 from fglbench.benchmark.profile.peer import Peer, write_clients
@@ -201,6 +201,5 @@ def test_the_peer_script_does_not_import_fglbench() -> None:
 
 
 @pytest.mark.parametrize("option", ["openfgl=/nowhere", "fedgb=/nowhere", "other=.", "openfgl", "openfgl="])
-def test_a_folder_without_a_checkout_is_one_line(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["profile", "--peer", option]) == 2
-    assert "is not openfgl=PATH or fedgb=PATH with a checkout" in capsys.readouterr().err
+def test_a_folder_without_a_checkout_is_one_line(option: str, cli) -> None:
+    assert "is not openfgl=PATH or fedgb=PATH with a checkout" in cli(["profile", "--peer", option], 2)

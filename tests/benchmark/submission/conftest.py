@@ -137,8 +137,3 @@ def edit_curves(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     stored = json.loads(gzip.decompress(path.read_bytes()))
     change(stored)
     path.write_bytes(gzip.compress(json.dumps(stored, separators=(",", ":")).encode(), mtime=0))
-
-
-@pytest.fixture(scope="session")
-def tools() -> SimpleNamespace:
-    return SimpleNamespace(edit=edit, edit_curves=edit_curves, meta=META, options=OPTIONS)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
 
-from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
+
+from ...conftest import git
+from .conftest import META, edit, edit_curves
 
 ROWS = "tiny/fedavg.csv"
 
@@ -27,117 +27,94 @@ def curves(results: Path, line: int) -> Path:
     return Store(results).history_file("tiny", row.key)
 
 
-CHANGED: dict[str, tuple[Callable[[Path, SimpleNamespace], object], str]] = {
+CHANGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a changed score": (
-        lambda r, t: t.edit(r / ROWS, 3, score="0.99"),
+        lambda r: edit(r / ROWS, 3, score="0.99"),
         "results/tiny/fedavg.csv: the row of fedavg on csbm, seed 1 (line 3 of the base) was changed; rows are never",
     ),
     "a removed row": (
-        lambda r, t: (r / ROWS).write_bytes(b"".join(lines(r / ROWS)[:-1])),
+        lambda r: (r / ROWS).write_bytes(b"".join(lines(r / ROWS)[:-1])),
         "results/tiny/fedavg.csv: the row of fedavg on csbm, seed 1 (line 5 of the base) was removed; rows are never",
     ),
     "a removed file": (
-        lambda r, t: (r / ROWS).unlink(),
+        lambda r: (r / ROWS).unlink(),
         "results/tiny/fedavg.csv: the row of fedavg on csbm, seed 0 (line 2 of the base) was removed; rows are never",
     ),
     "another order": (
-        lambda r, t: (r / ROWS).write_bytes(b"".join([*lines(r / ROWS)[:1], *reversed(lines(r / ROWS)[1:])])),
+        lambda r: (r / ROWS).write_bytes(b"".join([*lines(r / ROWS)[:1], *reversed(lines(r / ROWS)[1:])])),
         r"results/tiny/fedavg.csv: rows of the base are in another order",
     ),
     "other curves": (
-        lambda r, t: t.edit_curves(curves(r, 2), lambda c: c["history"]["val"].reverse()),
+        lambda r: edit_curves(curves(r, 2), lambda c: c["history"]["val"].reverse()),
         " were changed, but it has no new row",
     ),
     "a machine that is gone": (
-        lambda r, t: next((r / "environments").iterdir()).unlink(),
+        lambda r: next((r / "environments").iterdir()).unlink(),
         ".json: removed; take the file of the base",
     ),
     "verdicts of its own": (
-        lambda r, t: (r / "verified.csv").write_text("suite,key\n"),
+        lambda r: (r / "verified.csv").write_text("suite,key\n"),
         "results/verified.csv: new; take the file of the base: only the maintainers change it",
     ),
     "a row of its own": (
-        lambda r, t: (r / ROWS).write_bytes((r / ROWS).read_bytes() + lines(r / ROWS)[1]),
+        lambda r: (r / ROWS).write_bytes((r / ROWS).read_bytes() + lines(r / ROWS)[1]),
         "results/tiny/fedavg.csv:6: a new row, which only the maintainers add; rows of others are filed in submi",
     ),
 }
 
 
-def test_pages_of_the_base_need_not_be_here(base: Path, results: Path) -> None:
+def test_pages_of_the_base_need_not_be_here(base: Path, results: Path, cli) -> None:
     (base / "site").mkdir()
     (base / "site/index.html").write_text("made by `fglbench report --html`")
-    assert main(["validate", "results", "--base", "base"]) == 0
+    cli("validate results --base base")
 
 
 @pytest.mark.parametrize("change_name", CHANGED)
-def test_a_change_of_the_base_is_refused(
-    change_name: str, base: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["validate", "results", "--base", "base"]) == 0
-    assert capsys.readouterr().out == "results: results folder against base: 8 rows, 0 new: valid\n"
+def test_a_change_of_the_base_is_refused(change_name: str, base: Path, results: Path, cli) -> None:
+    assert cli("validate results --base base") == "results: results folder against base: 8 rows, 0 new: valid\n"
     change, line = CHANGED[change_name]
-    change(results, tools)
-    assert main(["validate", "results", "--base", "base"]) == 1
-    assert any(line in text for text in capsys.readouterr().out.splitlines())
+    change(results)
+    assert any(line in text for text in cli("validate results --base base", 1).splitlines())
 
 
-def test_a_results_folder_with_an_added_submission_is_valid(
-    submission: Path, base: Path, results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["validate", "packed", "--into", "results"]) == 0
-    assert "results/submissions/fedprox: 4 self-reported rows added" in capsys.readouterr().out
-    assert main(["validate", "results", "--base", "base"]) == 0
-    output = capsys.readouterr().out.splitlines()
+def test_a_results_folder_with_an_added_submission_is_valid(submission: Path, base: Path, results: Path, cli) -> None:
+    assert "results/submissions/fedprox: 4 self-reported rows added" in cli("validate packed --into results")
+    output = cli("validate results --base base").splitlines()
     assert output[0] == "results: results folder against base: 8 rows, 0 new: valid"
     assert any(line.startswith("results/submissions/fedprox: submission") and ": valid" in line for line in output)
     before = sorted(path.read_bytes() for path in results.rglob("*") if path.is_file())
-    assert main(["validate", "packed", "--into", "results"]) == 0  # a second time adds nothing
-    assert "results/submissions/fedprox: 0 self-reported rows added" in capsys.readouterr().out
+    # a second time adds nothing
+    assert "results/submissions/fedprox: 0 self-reported rows added" in cli("validate packed --into results")
     assert sorted(path.read_bytes() for path in results.rglob("*") if path.is_file()) == before
 
 
-def test_an_existing_submission_is_only_appended_to(
-    submission: Path, results: Path, workdir: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["validate", "packed", "--into", "results"]) == 0
+def test_an_existing_submission_is_only_appended_to(submission: Path, results: Path, workdir: Path, cli) -> None:
+    cli("validate packed --into results")
     shutil.copytree(results, workdir / "base")
     path = results / "submissions" / "fedprox" / "tiny" / "fedprox.csv"
-    tools.edit(path, 2, notes="x")
-    assert main(["validate", "results", "--base", "base"]) == 1
-    assert "fedprox.csv: the row of fedprox on csbm, seed 0 (line 2 of the base) was changed" in capsys.readouterr().out
+    edit(path, 2, notes="x")
+    output = cli("validate results --base base", 1)
+    assert "fedprox.csv: the row of fedprox on csbm, seed 0 (line 2 of the base) was changed" in output
     shutil.rmtree(results / "submissions" / "fedprox")
-    assert main(["validate", "results", "--base", "base"]) == 1
-    assert "results/submissions/fedprox: removed" in capsys.readouterr().out
+    assert "results/submissions/fedprox: removed" in cli("validate results --base base", 1)
 
 
-def test_only_new_rows_can_make_a_pull_request_fail(
-    base: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_new_rows_can_make_a_pull_request_fail(base: Path, results: Path, cli) -> None:
     for folder in (base, results):
-        tools.edit(folder / ROWS, 2, git_dirty="True")
-    assert main(["validate", "results", "--base", "base"]) == 0
-    assert "warning: results/tiny/fedavg.csv:2: made from a checkout with" in capsys.readouterr().out
-    assert main(["validate", "results"]) == 1
+        edit(folder / ROWS, 2, git_dirty="True")
+    assert "warning: results/tiny/fedavg.csv:2: made from a checkout with" in cli("validate results --base base")
+    cli("validate results", 1)
 
 
-def test_an_old_row_that_is_appended_again_is_a_new_one(
-    base: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_old_row_that_is_appended_again_is_a_new_one(base: Path, results: Path, cli) -> None:
     """Otherwise a superseded row could count again unnoticed."""
     for folder in (base, results):
         first = lines(folder / ROWS)[1]
         (folder / ROWS).write_bytes((folder / ROWS).read_bytes() + first)
-        tools.edit(folder / ROWS, 6, score="", status="failed", error="superseded")
+        edit(folder / ROWS, 6, score="", status="failed", error="superseded")
     (results / ROWS).write_bytes((results / ROWS).read_bytes() + first)
-    assert main(["validate", "results", "--base", "base", "--maintainer"]) == 0
-    *_, summary = capsys.readouterr().out.splitlines()
+    *_, summary = cli("validate results --base base --maintainer").splitlines()
     assert summary.startswith("results: results folder against base: 10 rows, 1 new (tiny 1): valid")
-
-
-def git(folder: Path, *arguments: str) -> str:
-    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main"]
-    done = subprocess.run(["git", "-C", str(folder), *identity, *arguments], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 def commit(workdir: Path, place: str) -> None:
@@ -147,53 +124,43 @@ def commit(workdir: Path, place: str) -> None:
     git(workdir, "commit", "-qm", "before")
 
 
-def test_the_base_may_be_a_commit(
-    workdir: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_base_may_be_a_commit(workdir: Path, results: Path, cli) -> None:
     commit(workdir, "results")
-    assert main(["validate", "results", "--base", "HEAD"]) == 0
-    assert "against HEAD: 8 rows, 0 new: valid" in capsys.readouterr().out
-    tools.edit(results / ROWS, 3, score="0.99")
+    assert "against HEAD: 8 rows, 0 new: valid" in cli("validate results --base HEAD")
+    edit(results / ROWS, 3, score="0.99")
     git(workdir, "commit", "-qam", "after")
-    assert main(["validate", "results", "--base", "HEAD~1"]) == 1
-    assert "(line 3 of the base) was changed" in capsys.readouterr().out
-    assert main(["validate", "results", "--base", "HEAD"]) == 1  # the curves differ
-    assert "was changed" not in capsys.readouterr().out
-    assert main(["validate", "results", "--base", "nowhere"]) == 2
-    assert main(["validate", "results", "--base=--output=x"]) == 2
-    assert capsys.readouterr().err.count("is no folder, and no commit of a git repository around 'results'") == 2
+    assert "(line 3 of the base) was changed" in cli("validate results --base HEAD~1", 1)
+    # the curves differ
+    assert "was changed" not in cli("validate results --base HEAD", 1)
+    for base in ("nowhere", "--output=x"):
+        error = cli(f"validate results --base={base}", 2)
+        assert "is no folder, and no commit of a git repository around 'results'" in error
     assert not (workdir / "x").exists()
 
 
-def test_a_metadata_file_does_not_make_results_a_submission(
-    workdir: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_metadata_file_does_not_make_results_a_submission(workdir: Path, results: Path, cli) -> None:
     """Such a file at the root must not switch off the comparison with the base."""
     shutil.copytree(results / "tiny", results / "tuning" / "tiny")
     commit(workdir, "results")
     for folder in (results, results / "tuning"):
-        (folder / "submission.yaml").write_text(yaml.safe_dump(tools.meta))
+        (folder / "submission.yaml").write_text(yaml.safe_dump(META))
     (results / "tiny" / "fedavg.csv").unlink()
     (results / "tuning" / "tiny" / "fedavg.csv").unlink()
-    assert main(["validate", "results", "--base", "HEAD"]) == 1
-    output = capsys.readouterr().out
+    output = cli("validate results --base HEAD", 1)
     for place in ("results/", "results/tuning/"):
         assert f"{place}submission.yaml: unknown file" in output, output
         assert re.search(rf"^{place}tiny/fedavg.csv: the row of .* was removed", output, flags=re.M)
 
 
-def test_removed_trials_are_an_error_also_against_a_commit(
-    workdir: Path, results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_removed_trials_are_an_error_also_against_a_commit(workdir: Path, results: Path, cli) -> None:
     shutil.copytree(results / "tiny", results / "tuning" / "tiny")
     commit(workdir, "results")
     shutil.rmtree(results / "tuning")
-    assert main(["validate", "results", "--base", "HEAD"]) == 1
-    assert "results/tuning: removed" in capsys.readouterr().out
+    assert "results/tuning: removed" in cli("validate results --base HEAD", 1)
 
 
 @pytest.mark.parametrize("place", ["results", "above/results"])
-def test_a_link_has_no_base(workdir: Path, results: Path, place: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_link_has_no_base(workdir: Path, results: Path, place: str, cli) -> None:
     """Git knows the link only: compared with nothing, all rows would be new."""
     (workdir / "above").mkdir()
     shutil.move(results, workdir / place)
@@ -201,27 +168,11 @@ def test_a_link_has_no_base(workdir: Path, results: Path, place: str, capsys: py
     moved = workdir / place.split("/")[0]
     moved.rename(workdir / "other")
     moved.symlink_to("other")
-    assert main(["validate", place, "--base", "HEAD"]) == 2
-    assert f"{str(moved)!r} is a link; --base 'HEAD' does not have its files" in capsys.readouterr().err
+    error = cli(f"validate {place} --base HEAD", 2)
+    assert f"{str(moved)!r} is a link; --base 'HEAD' does not have its files" in error
 
 
-@pytest.mark.parametrize(
-    "content", [b"\xff\xfe,bad\n", b"a," + b"x" * 200_000 + b"\n"], ids=["no text", "a long field"]
-)
-def test_a_damaged_table_is_one_line(
-    workdir: Path, results: Path, content: bytes, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(results, workdir / "base")
-    (results / "verified.csv").write_bytes(content)
-    for command in (["validate", "results", "--base", "base"], ["compare", "fedavg", "local", "--results", "results"]):
-        assert main(command) in (1, 2)
-    assert "results/verified.csv: cannot be read" in "".join(capsys.readouterr())
-
-
-def test_a_folder_that_the_base_lacks_is_all_new(
-    workdir: Path, results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_the_base_lacks_is_all_new(workdir: Path, results: Path, cli) -> None:
     git(workdir, "init", "-q")
     git(workdir, "commit", "-qm", "empty", "--allow-empty")
-    assert main(["validate", "results", "--base", "HEAD", "--maintainer"]) == 0
-    assert "against HEAD: 8 rows, 8 new (tiny 8): valid" in capsys.readouterr().out
+    assert "against HEAD: 8 rows, 8 new (tiny 8): valid" in cli("validate results --base HEAD --maintainer")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +11,8 @@ import pytest
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store, curves, packing
 from fglbench.benchmark.store.curves import CurveTable
+
+from .conftest import OPTIONS, edit_curves
 
 
 def validate_lines(capsys: pytest.CaptureFixture[str], *args: str) -> list[str]:
@@ -75,19 +76,17 @@ def test_parts_are_numbered_from_two(results: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("name", ["x" * 70_000, "\ud800", "a b"])
-def test_a_run_with_an_invalid_column_name_stays_unpacked(results: Path, tools: SimpleNamespace, name: str) -> None:
+def test_a_run_with_an_invalid_column_name_stays_unpacked(results: Path, name: str) -> None:
     path = sorted((results / "tiny" / "history").iterdir())[0]
-    tools.edit_curves(path, lambda curves: curves["history"].update({name: [1.0, 2.0]}))
+    edit_curves(path, lambda curves: curves["history"].update({name: [1.0, 2.0]}))
     packing.pack(Store(results), "tiny")
     assert [file.name for file in (results / "tiny" / "history").iterdir()] == [path.name]
 
 
-def test_submissions_of_packed_and_loose_rows_are_equal(
-    workdir: Path, submission: Path, mine: Path, tools: SimpleNamespace
-) -> None:
+def test_submissions_of_packed_and_loose_rows_are_equal(workdir: Path, submission: Path, mine: Path, cli) -> None:
     main(["pack", "--results", "mine"])
     assert not list((mine / "tiny" / "history").iterdir())
-    assert main(["submit", "fedprox", "--results", "mine", "--out", "again", *tools.options]) == 0
+    cli(["submit", "fedprox", "--results", "mine", "--out", "again", *OPTIONS])
     one, other = ({p.relative_to(f): p.read_bytes() for p in f.rglob("*.gz")} for f in (submission, workdir / "again"))
     assert one == other and len(one) == 4
 

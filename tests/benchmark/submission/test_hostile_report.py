@@ -8,17 +8,17 @@ import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.provenance import canonical
 from fglbench.benchmark.store.schema import parse
 from fglbench.benchmark.store.side_files import environment_text
 from fglbench.benchmark.suites.catalogue import catalogue
 from fglbench.report import build
+
+from .conftest import META, edit
 
 EVIL = (
     "x|y <script>alert(1)</script><img src=x onerror=alert(2)> [a](javascript:alert(3)) **b** `c` $\\frac$ @me "
@@ -57,7 +57,7 @@ class Page(HTMLParser):
 
 
 @pytest.fixture
-def hostile(submission: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> Path:
+def hostile(submission: Path, results: Path, cli) -> Path:
     """The results folder after a submission with markup in every free text of rows, environment and metadata."""
     (old,) = (submission / "environments").iterdir()
     about = json.loads(old.read_text())
@@ -66,23 +66,23 @@ def hostile(submission: Path, results: Path, tools: SimpleNamespace, capsys: pyt
     old.unlink()
     (submission / "environments" / f"{digest}.json").write_bytes(environment_text(about))
     path = submission / "tiny/fedprox.csv"
-    tools.edit(path, None, environment=digest, notes=EVIL, submitter=EVIL[:200])
+    edit(path, None, environment=digest, notes=EVIL, submitter=EVIL[:200])
     lost = Store(submission).rows("tiny")[0].key
     figures = ["score", "val", "macro_f1", "best_round", "score_metric"]
-    tools.edit(path, 2, status="failed", error=EVIL, **dict.fromkeys(figures, ""))
+    edit(path, 2, status="failed", error=EVIL, **dict.fromkeys(figures, ""))
     Store(submission).history_file("tiny", lost).unlink()
     (submission / "submission.yaml").write_text(
-        json.dumps({**tools.meta, "method": "fedprox", "paper": EVIL[:300], "hardware": "<script>alert(4)</script>"})
+        json.dumps({**META, "method": "fedprox", "paper": EVIL[:300], "hardware": "<script>alert(4)</script>"})
     )
-    assert main(["validate", "packed", "--into", "results"]) == 0
+    cli("validate packed --into results")
     for part in ("tiny", "environments"):  # and as rows that rank
         shutil.copytree(submission / part, results / part, dirs_exist_ok=True)
     return results
 
 
-def test_text_of_a_submission_never_acts_in_markdown(hostile: Path, workdir: Path) -> None:
+def test_text_of_a_submission_never_acts_in_markdown(hostile: Path, workdir: Path, cli) -> None:
     (workdir / "README.md").write_text("<!-- leaderboard:begin -->\n<!-- leaderboard:end -->\n")
-    assert main(["report", "--results", "results", "--no-figures"]) == 0
+    cli("report --results results --no-figures")
     texts = [path.read_text() for path in [workdir / "README.md", *hostile.rglob("*.md")]]
     assert any("alert" in text for text in texts)  # it is shown
     for text in texts:

@@ -21,6 +21,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from fglbench.benchmark.cli import main
 
+from .conftest import META
+
 LONG = "x" * 5000
 WORDS = [
     "", " ", "-", "--", "-1", "0", "1", "9" * 30, "9" * 5000, "1e308", "nan", "inf", "-inf", "0x1f", "1_0", "²",
@@ -140,64 +142,36 @@ def test_any_suite_file(place: Path, suites: Path, where: list[int], value: Any,
     output_of(["status", "-s", "mine.yaml"])
 
 
-@settings(QUICK, max_examples=5)
-@given(changes=st.dictionaries(st.integers(0, 50), NAMES, min_size=1, max_size=3), line=st.binary(max_size=40))
-def test_any_file_of_rows(place: Path, changes: dict[int, str], line: bytes) -> None:
-    path = place / "results" / "tiny" / "fedavg.csv"
+@QUICK
+@given(data=st.data(), where=PLACES, value=TREES, raw=st.binary(max_size=40))
+def test_any_file_of_a_results_folder(
+    place: Path, data: st.DataObject, where: list[int], value: Any, raw: bytes
+) -> None:
+    """Rows, curves, an environment or metadata, with a value replaced and bytes added at the end."""
+    about = place / "folder" / "submission.yaml"
+    about.write_text(yaml.safe_dump({**META, "method": "fedavg"}))
+    kinds = ("results/tiny/fedavg.csv", "results/tiny/history/*", "results/environments/*", "folder/submission.yaml")
+    path = min(place.glob(data.draw(st.sampled_from(kinds))))
     content = path.read_bytes()
-    rows = list(csv.reader(io.StringIO(content.decode())))
-    for column, value in changes.items():
-        rows[1][column % len(rows[1])] = value
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    if path.suffix == ".csv":
+        text = io.StringIO()
+        rows = replaced(list(csv.reader(io.StringIO(content.decode()))), where, str(value))
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        changed = text.getvalue().encode(errors="surrogatepass") + raw
+    elif path.suffix == ".gz":
+        tree = replaced(json.loads(gzip.decompress(content)), where, value)
+        changed = gzip.compress(json.dumps(tree).encode()) + raw
+    else:
+        changed = json.dumps(replaced(yaml.safe_load(content), where, value)).encode() + raw
     try:
-        path.write_bytes(text.getvalue().encode(errors="surrogatepass") + line)
+        path.write_bytes(changed)
         before = stored(place / "results")
-        for arguments in (["validate", "results"], ["status", "-s", "tiny"], ["compare", "fedavg", "local"]):
-            output_of(arguments)
-        output_of(["report", "--check", "--no-figures"])
-        output_of(["submit", "fedavg", "--paper", "none", "--base", "folder"])
+        for folder in ("results", "folder"):
+            output_of(["validate", folder])
+        for command in ("status -s tiny", "compare fedavg local", "report --check --no-figures"):
+            output_of(command.split())
+        shutil.rmtree(place / "fedavg-submission", ignore_errors=True)
+        output_of(["submit", "fedavg", "--meta", str(about)])
         assert stored(place / "results") == before
     finally:
         path.write_bytes(content)
-
-
-@QUICK
-@given(
-    value=TREES, field=st.sampled_from(["method", "paper", "code", "contact", "notes", "more"]), raw=st.none() | NAMES
-)
-def test_any_metadata(place: Path, tools: SimpleNamespace, value: Any, field: str, raw: str | None) -> None:
-    fields = {**tools.meta, "method": "fedavg", field: value}
-    text = yaml.safe_dump(fields) if raw is None else yaml.safe_dump(tools.meta) + raw
-    (place / "about.yaml").write_text(text, errors="surrogatepass")
-    shutil.rmtree(place / "fedavg-submission", ignore_errors=True)
-    output_of(["submit", "fedavg", "--meta", "about.yaml"])
-    (place / "folder" / "submission.yaml").write_text(text, errors="surrogatepass")
-    output_of(["validate", "folder"])
-
-
-@settings(QUICK, max_examples=5)
-@given(
-    where=PLACES,
-    value=TREES | st.sampled_from([10**4000, float("nan"), float("inf"), -1, {}, []]),
-    raw=st.binary(max_size=9),
-)
-def test_any_side_files(place: Path, where: list[int], value: Any, raw: bytes) -> None:
-    curves = min((place / "results" / "tiny" / "history").iterdir())
-    environment = min((place / "results" / "environments").iterdir())
-    kept = {path: path.read_bytes() for path in (curves, environment)}
-    try:
-        text = (
-            json.dumps(replaced(json.loads(gzip.decompress(kept[curves])), where, value))
-            if value != 10**4000
-            else "1" * 4001
-        )
-        curves.write_bytes(gzip.compress(text.encode(errors="surrogatepass")) + raw)
-        environment.write_text(
-            json.dumps(replaced(json.loads(kept[environment]), where, value)) if value != 10**4000 else "[" * 9999
-        )
-        output_of(["validate", "results"])
-        output_of(["report", "--check", "--no-figures"])
-    finally:
-        for path, content in kept.items():
-            path.write_bytes(content)

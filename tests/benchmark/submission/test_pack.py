@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +23,9 @@ from fglbench.benchmark.suites.tuned import Tuned, read_tuned, write_tuned
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
 
+from ...conftest import git
+from .conftest import META, OPTIONS, edit
+
 
 def test_a_submission_has_the_rows_and_their_side_files(submission: Path, mine: Path) -> None:
     theirs = Store(mine).rows("tiny")
@@ -37,54 +38,44 @@ def test_a_submission_has_the_rows_and_their_side_files(submission: Path, mine: 
     assert submit.metadata(submit.read_fields(submission / "submission.yaml")).contact == "someone@example.org"
 
 
-def test_only_the_last_row_of_a_cell_is_packed(workdir: Path, mine: Path, tools: SimpleNamespace) -> None:
+def test_only_the_last_row_of_a_cell_is_packed(workdir: Path, mine: Path, cli) -> None:
     path = mine / "tiny/fedprox.csv"
     last = path.read_bytes().splitlines(keepends=True)[-1]
-    tools.edit(path, 5, status="failed", score="", error="crashed")
+    edit(path, 5, status="failed", score="", error="crashed")
     path.write_bytes(path.read_bytes() + last)
-    assert main(["submit", "fedprox", "--results", "mine", "--out", "packed", *tools.options]) == 0
+    cli(["submit", "fedprox", "--results", "mine", "--out", "packed", *OPTIONS])
     assert [row.status for row in Store(workdir / "packed").rows("tiny")] == ["ok"] * 4
 
 
-def test_metadata_come_from_options_or_a_file_and_must_be_complete(
-    workdir: Path, mine: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_metadata_come_from_options_or_a_file_and_must_be_complete(workdir: Path, mine: Path, cli) -> None:
     command = ["submit", "fedprox", "--results", "mine"]
-    assert main([*command, "--paper", "unpublished", "--licence", "MIT"]) == 2
-    assert capsys.readouterr().err == (
+    assert cli([*command, "--paper", "unpublished", "--licence", "MIT"], 2) == (
         "fglbench: the metadata lack code, hardware, contact; "
         "give --code TEXT --hardware TEXT --contact TEXT, or --meta FILE with these keys\n"
     )
-    (workdir / "meta.json").write_text(json.dumps({**tools.meta, "licence": "GPL-3.0-only"}))
-    assert main([*command, "--meta", "meta.json", "--licence", "MIT", "--out", "one"]) == 0
+    (workdir / "meta.json").write_text(json.dumps({**META, "licence": "GPL-3.0-only"}))
+    cli([*command, "--meta", "meta.json", "--licence", "MIT", "--out", "one"])
     about = submit.metadata(submit.read_fields(workdir / "one/submission.yaml"))
-    assert (about.licence, about.code, about.method) == ("MIT", tools.meta["code"], "fedprox")
+    assert (about.licence, about.code, about.method) == ("MIT", META["code"], "fedprox")
     (workdir / "meta.yaml").write_text("licens: MIT\n")
     for wrong, message in (
         (["--meta", "meta.yaml"], "unknown field of the metadata 'licens'; did you mean 'licence'?"),
         (["--meta", "absent.yaml"], "cannot read the metadata 'absent.yaml'"),
         (["--meta", "meta.json", "--code", "ftp://x"], "metadata: code: must be an https:// or http:// address"),
     ):
-        capsys.readouterr()
-        assert main([*command, *wrong, "--out", "two"]) == 2
-        assert capsys.readouterr().err.startswith(f"fglbench: {message}")
+        assert cli([*command, *wrong, "--out", "two"], 2).startswith(f"fglbench: {message}")
     assert not (workdir / "two").exists()
 
 
-def test_an_invalid_submission_is_not_written(
-    workdir: Path, mine: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tools.edit(mine / "tiny/fedprox.csv", 2, git_dirty="True")
-    assert main(["submit", "fedprox", "--results", "mine", "--out", "packed", *tools.options]) == 1
-    output = capsys.readouterr().out
+def test_an_invalid_submission_is_not_written(workdir: Path, mine: Path, cli) -> None:
+    edit(mine / "tiny/fedprox.csv", 2, git_dirty="True")
+    output = cli(["submit", "fedprox", "--results", "mine", "--out", "packed", *OPTIONS], 1)
     assert "packed/tiny/fedprox.csv:2: made from a checkout with uncommitted changes" in output
     assert output.endswith("nothing was written\n")
     assert sorted(path.name for path in workdir.iterdir()) == ["mine"]
 
 
-def test_mistakes_are_one_line(
-    submission: Path, workdir: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_are_one_line(submission: Path, workdir: Path, cli) -> None:
     for arguments, message in (
         (["fedporx", "--results", "mine"], "unknown method with rows under 'mine': 'fedporx'; did you mean 'fedprox'?"),
         (["fedprox", "--results", "absent"], "no results folder at 'absent'"),
@@ -97,18 +88,15 @@ def test_mistakes_are_one_line(
             "'packed' exists already; remove it, or give another --out",
         ),
     ):
-        assert main(["submit", *arguments, *tools.options]) == 2
-        assert capsys.readouterr().err.startswith(f"fglbench: {message}")
+        assert cli(["submit", *arguments, *OPTIONS], 2).startswith(f"fglbench: {message}")
 
 
-def test_a_zip_file_is_no_submission(
-    submission: Path, workdir: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["submit", "fedprox", "--results", "mine", "--out", "packed.zip", *tools.options]) == 2
-    assert "a submission is a folder of a pull request, not a zip file" in capsys.readouterr().err
+def test_a_zip_file_is_no_submission(submission: Path, workdir: Path, cli) -> None:
+    error = cli(["submit", "fedprox", "--results", "mine", "--out", "packed.zip", *OPTIONS], 2)
+    assert "a submission is a folder of a pull request, not a zip file" in error
     shutil.make_archive("theirs", "zip", submission)
-    assert main(["validate", "theirs.zip"]) == 2
-    assert capsys.readouterr().err == "fglbench: no folder at 'theirs.zip'; give a results folder or a submission\n"
+    error = cli("validate theirs.zip", 2)
+    assert error == "fglbench: no folder at 'theirs.zip'; give a results folder or a submission\n"
 
 
 def test_limits_are_large_enough_for_a_board() -> None:
@@ -121,16 +109,13 @@ def test_limits_are_large_enough_for_a_board() -> None:
 ROWS = Path("tiny/fedprox.csv")
 
 
-def test_a_row_names_the_code_that_made_it(
-    submission: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_row_names_the_code_that_made_it(submission: Path, cli) -> None:
     installed = {"git_sha": "", "git_dirty": ""}
-    tools.edit(submission / ROWS, None, **installed, code="0" * 12)
+    edit(submission / ROWS, None, **installed, code="0" * 12)
     assert main(["validate", "packed"]) == 0
     for values in ({**installed, "code": ""}, {"git_sha": "0" * 40, "git_dirty": "False", "code": ""}):
-        tools.edit(submission / ROWS, None, **values)
-        assert main(["validate", "packed"]) == 1
-        assert "neither a commit nor the code of an installed package is named" in capsys.readouterr().out
+        edit(submission / ROWS, None, **values)
+        assert "neither a commit nor the code of an installed package is named" in cli("validate packed", 1)
 
 
 PLUGIN = """
@@ -152,18 +137,12 @@ def test_a_method_from_outside_carries_its_own_identity(tmp_path: Path) -> None:
     del METHODS._classes["from-outside"]  # for good: other tests look at all that is registered
     loose = json.loads(origin(cls))
     assert set(loose) == {"source"}
-
-    def git(*words: str) -> str:
-        who = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
-        command = ["git", "-C", str(tmp_path), *who, *words]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-    git("init", "-q")
-    git("add", ".")
-    git("commit", "-qm", "all")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "all")
     origin.cache_clear()
     kept = json.loads(origin(cls))
-    assert kept == {"commit": git("rev-parse", "HEAD").strip(), "dirty": False, "source": loose["source"]}
+    assert kept == {"commit": git(tmp_path, "rev-parse", "HEAD"), "dirty": False, "source": loose["source"]}
     path.write_text(PLUGIN + "# changed\n")
     origin.cache_clear()
     changed = json.loads(origin(cls))
@@ -181,7 +160,7 @@ def chosen() -> Tuned:
 
 
 @pytest.fixture
-def packed(workdir: Path, chosen: Tuned, tools: SimpleNamespace) -> Callable[..., tuple[int, Path]]:
+def packed(workdir: Path, chosen: Tuned) -> Callable[..., tuple[int, Path]]:
     """Runs a method at tuned settings and submits its rows; the exit code and the folder."""
 
     def make(method: str) -> tuple[int, Path]:
@@ -195,7 +174,7 @@ def packed(workdir: Path, chosen: Tuned, tools: SimpleNamespace) -> Callable[...
         federations = FederationCache()
         for cell in at_settings([cell for _, cell in cells], read_tuned(workdir / "own" / f"{method}.tuned.yaml")):
             store.append(execute(cell, "tiny", store, federations, stamp))
-        return main(["submit", method, "--results", "own", "--out", "out", *tools.options]), workdir / "out"
+        return main(["submit", method, "--results", "own", "--out", "out", *OPTIONS]), workdir / "out"
 
     (workdir / "own").mkdir()
     return make
@@ -205,27 +184,28 @@ def problems(folder: Path) -> list[str]:
     return [error.what for error in validate(folder, "out", submission=True).findings.errors]
 
 
-def test_rows_at_its_own_tuned_settings_are_experiments_of_the_suite(packed: Any, results: Path, workdir: Path) -> None:
+def test_rows_at_its_own_tuned_settings_are_experiments_of_the_suite(
+    packed: Any, results: Path, workdir: Path, cli
+) -> None:
     code, out = packed("fedprox")
     assert code == 0 and problems(out) == []
-    assert main(["validate", "out", "--into", "results"]) == 0
+    cli("validate out --into results")
     kept = workdir / "results" / "submissions" / "fedprox" / "tuned.yaml"
     assert kept.read_bytes() == (out / "tuned.yaml").read_bytes()
-    assert main(["validate", "results"]) == 0
+    cli("validate results")
     (out / "tuned.yaml").unlink()
     assert any("not an experiment of suite 'tiny'" in what for what in problems(out))
 
 
 def test_a_tuned_submission_is_adopted_once_the_suite_has_the_settings(
-    packed: Any, results: Path, suites: Path, capsys: pytest.CaptureFixture[str]
+    packed: Any, results: Path, suites: Path, cli
 ) -> None:
     packed("fedprox")
-    assert main(["validate", "out", "--into", "results"]) == 0
-    assert main(["adopt", "fedprox", "--results", "results", "--dry-run"]) == 2
-    assert "{name: fedprox, params: tuned}" in capsys.readouterr().err
+    cli("validate out --into results")
+    assert "{name: fedprox, params: tuned}" in cli("adopt fedprox --results results --dry-run", 2)
     text = (suites / "tiny.yaml").read_text().replace("[fedavg, local]", "[fedavg, local, fedprox]")
     (suites / "tiny.yaml").write_text(text)
-    assert main(["adopt", "fedprox", "--results", "results", "--dry-run"]) == 0
+    cli("adopt fedprox --results results --dry-run")
 
 
 @pytest.mark.parametrize(

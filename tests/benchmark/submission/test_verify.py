@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +12,8 @@ from fglbench.benchmark.store import Store, verified
 from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.submission import verify
 from fglbench.registry import UserError
+
+from .conftest import edit
 
 
 @pytest.fixture
@@ -102,14 +103,11 @@ open("imported", "a").write("x")
 """
 
 
-def test_a_plugin_that_patches_the_comparison_is_without_effect(
-    workdir: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plugin_that_patches_the_comparison_is_without_effect(workdir: Path, results: Path, cli) -> None:
     (workdir / "patch.py").write_text(PATCH)
-    tools.edit(results / "tiny/fedavg.csv", None, score="0.999", global_on_local="0.999")
+    edit(results / "tiny/fedavg.csv", None, score="0.999", global_on_local="0.999")
     options = ["--sample", "1", "--seed", "0", "-m", "fedavg", "-j", "1", "--no-contract", "--plugin", "patch.py"]
-    assert main(["verify", "results", *options]) == 1
-    assert "0 of 2 rows passed" in capsys.readouterr().out
+    assert "0 of 2 rows passed" in cli(["verify", "results", *options], 1)
     assert (workdir / "imported").exists()  # by the process that ran the rows
 
 
@@ -119,19 +117,16 @@ def test_rows_are_repeated_and_the_verdicts_recorded(
     honest: bool,
     workdir: Path,
     results: Path,
-    tools: SimpleNamespace,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli,
 ) -> None:
     monkeypatch.setattr("fglbench.benchmark.store.provenance.git_state", lambda: ("b" * 40, False))
     if not honest:
-        tools.edit(results / "tiny/fedavg.csv", None, score="0.999", global_on_local="0.999")
+        edit(results / "tiny/fedavg.csv", None, score="0.999", global_on_local="0.999")
     options = ["--sample", "2", "--seed", "0", "-m", "fedavg", "-j", "1", "--no-contract"]
     arguments = ["verify", "results", *options, "--record", "results"]
-    assert main(arguments) == 2
-    assert capsys.readouterr().err.startswith("fglbench: --record needs --by NAME")
-    assert main([*arguments, "--by", "maintainer"]) == (0 if honest else 1)
-    output = capsys.readouterr().out
+    assert cli(arguments, 2).startswith("fglbench: --record needs --by NAME")
+    output = cli([*arguments, "--by", "maintainer"], 0 if honest else 1)
     assert f"{4 if honest else 0} of 4 rows passed (drawn with --seed 0)" in output
     assert ("score is more than 0." in output) == (not honest)
     assert f"{4 if honest else 0} of 4 scores are equal to rounding" in output
@@ -157,13 +152,21 @@ def test_only_a_clean_checkout_may_record(workdir: Path, results: Path) -> None:
         verify.may_record(workdir / "absent", "me", False)
 
 
-def test_a_damaged_file_of_verdicts_is_one_line(results: Path) -> None:
-    path = results / verified.FILE
-    path.write_text("suite,key\n")
-    with pytest.raises(UserError, match=r"verified.csv:1: the columns are not suite, key"):
-        verified.read(results)
-    path.write_text(",".join(verified.COLUMNS) + "\n" + ",".join("x" for _ in verified.COLUMNS) + "\n")
-    with pytest.raises(UserError, match=r"verified.csv:2: Input should be a valid number"):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"suite,key\n", ":1: the columns are not suite, key"),
+        (
+            f"{','.join(verified.COLUMNS)}\n{','.join('x' for _ in verified.COLUMNS)}\n".encode(),
+            ":2: Input should be a",
+        ),
+        (b"\xff\xfe,bad\n", ": cannot be read"),
+        (b"a," + b"x" * 200_000 + b"\n", ": cannot be read"),
+    ],
+)
+def test_a_damaged_file_of_verdicts_is_one_line(results: Path, content: bytes, message: str) -> None:
+    (results / verified.FILE).write_bytes(content)
+    with pytest.raises(UserError, match=f"verified.csv{message}"):
         verified.read(results)
 
 
