@@ -15,7 +15,7 @@ from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.catalogue import FAMILIES
 from fglbench.benchmark.suites.select import Request, select
 from fglbench.methods import METHODS
-from fglbench.report.groups import families
+from fglbench.report.groups import family
 
 QUICK = ["run", "--quick", "-m", "fedavg", "-d", "cora", "--dry-run"]
 
@@ -29,8 +29,8 @@ def test_every_method_is_listed_on_one_line_with_a_summary(cli, monkeypatch):
     for line in lines:
         name = line.split()[0]
         assert METHODS.cls(name).summary and line.rstrip().endswith(METHODS.cls(name).summary), name
-        assert families()[name] in line
-    order = [list(FAMILIES).index(families()[line.split()[0]]) for line in lines]
+        assert family(name) in line
+    order = [list(FAMILIES).index(family(line.split()[0])) for line in lines]
     assert order == sorted(order)
 
 

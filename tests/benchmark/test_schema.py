@@ -142,7 +142,9 @@ NEW_METRIC = """
         clients=1, split="s", split_params="{}", backbone="gcn", backbone_params="{}", method="m", method_version="v",
         method_params="{}", training="{}", seed=0, status="ok", started="", environment="e", rounds=1, best_round=1)
     new = schema.Row(**old, auc=0.5)
-    problems = [what for what, _ in read.problems(schema.Row(**old))]
+    row = schema.Row(**old)
+    line = read.Line("f", 1, "f:1", b"", row, read.Settings(row, {}))
+    problems = [what for what, _ in read.problems(line)]
     assert any("without" in what and "auc" in what for what in problems)
     history = dict.fromkeys(metrics.CURVES, [1.0])
     assert list(curves._figures(new, history))[-1].startswith("auc is 0.5 in the")

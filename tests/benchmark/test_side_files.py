@@ -8,6 +8,7 @@ import json
 import zlib
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -276,11 +277,19 @@ def test_the_best_round_is_the_first_of_the_best(values: list[float | None]) -> 
     history = {"round": [*range(1, len(values) + 1)], "val": values, "val_loss": values}
     for rule, sign in (("val_accuracy", 1), ("val_loss", -1)):
         worth = [number if value is None else sign * value for number, value in enumerate(values, 1)]
-        assert checked_curves.best_round(history, rule) == 1 + min(
-            i for i, one in enumerate(worth) if one == max(worth)
-        )
-    assert checked_curves.best_round(history, "last") == len(values)
-    assert checked_curves.best_round({"round": [1]}, "val_loss") is None
+        best = 1 + min(i for i, one in enumerate(worth) if one == max(worth))
+        assert not problems_of_best_round(best, rule, history)
+        assert problems_of_best_round(best + 1, rule, history) == [f"best round {best + 1}, but by {rule} it is {best}"]
+    assert not problems_of_best_round(len(values), "last", history)
+    assert problems_of_best_round(1, "val_loss", {"round": [1]}) == [
+        "there is no curve of val_loss, by which the best round is chosen"
+    ]
+
+
+def problems_of_best_round(best: int, rule: str, history: dict[str, list[Any]]) -> list[str]:
+    settings = SimpleNamespace(effective=SimpleNamespace(select_by=rule))
+    row = SimpleNamespace(best_round=best, score_metric="accuracy")
+    return list(checked_curves._best_round(SimpleNamespace(row=row, settings=settings), history))
 
 
 def test_a_cell_at_another_seed_is_that_cell() -> None:
