@@ -97,8 +97,8 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
         "None is shown to be better than FedAvg by more than one point of accuracy. Then try FedSage: "
         f"it has the highest mean accuracy, {points(best.mean)} points against FedAvg (95% interval {span(best)[1:]}, "
         "but with another network, GraphSAGE instead of GCN. "
-        "Or try SCAFFOLD: best mean rank. Both are *undecided*: the runs do not show whether the difference "
-        f"is within one point. Fourteen more methods are undecided, among them {papers[0]}, {papers[1]} and {papers[2]}",
+        "Or try SCAFFOLD: best mean rank. Both are *undecided*: the runs do not show whether the difference is "
+        f"within one point. Fourteen more methods are undecided, among them {papers[0]}, {papers[1]} and {papers[2]}",
         f"worse than FedAvg, by {min(losses):.1f} to {max(losses):.1f} points",
         f"by {points(gain.mean)[1:]} points of accuracy {span(gain)} and {points(macro.mean)[1:]} points of macro-F1 "
         f"{span(macro)}",
