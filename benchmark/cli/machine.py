@@ -22,6 +22,7 @@ from . import common as given
 from .common import Json, Results, announce, answer, plain_console, plain_table, print_json
 
 if TYPE_CHECKING:
+    from ...datasets import DatasetSpec
     from ..profile.speed import Line
 
 GIB = 2**30
@@ -115,22 +116,24 @@ def _folder(path: Path, setting: str) -> str:
 
 
 def _sources() -> dict[str, str]:
-    """Dataset -> first source that may have it. Folders are searched; the package index and upstream are not
-    contacted."""
+    """Dataset -> first source that may have it."""
     from ...datasets import DATASETS
+
+    return {name: _source(DATASETS.cls(name)) for name in DATASETS.names()}
+
+
+def _source(cls: type[DatasetSpec]) -> str:
+    """The first source of a dataset. Folders are searched; the package index and upstream are not contacted."""
     from ...datasets.sources import Mirror, Unavailable, cache_file
 
-    sources = dict[str, str]()
-    for name in DATASETS.names():
-        routes = DATASETS.cls(name).routes
-        sources[name] = "cache" if cache_file(name).is_file() else "nowhere" if routes else "generator"
-        for route in routes if sources[name] == "nowhere" else ():
-            with suppress(Unavailable):
-                if isinstance(route, Mirror):
-                    route.fetch(Path())
-                sources[name] = route.kind
-                break
-    return sources
+    if cache_file(cls.name).is_file():
+        return "cache"
+    for route in cls.routes:
+        with suppress(Unavailable):
+            if isinstance(route, Mirror):
+                route.fetch(Path())
+            return route.kind
+    return "nowhere" if cls.routes else "generator"
 
 
 T = TypeVar("T")

@@ -83,9 +83,7 @@ __all__ = [
     "SampledClientBatch", "Scored", "Server", "Skip", "SparseMatrix", "Step", "Streams", "Target", "Task", "Tensors",
     "TorchMethod", "TrainConfig", "Tree", "UserError", "active_kernels", "add_task", "affine", "as_graph", "average",
     "collate", "dropout", "encoder_of", "glorot", "graph_models", "in_parts", "is_statistic", "k_means", "linear_map",
-    "linear_maps",
-    "neighbours", "normalised", "on_host", "option", "owners", "placed", "rate", "section", "segment_add",
-    "segment_dot", "segment_product", "segment_sum", "stream", "take_rows", "to_scipy_csr", "to_torch_csr",
-    "torch_source", "transform",
-    "union_client", "whole_client",
+    "linear_maps", "neighbours", "normalised", "on_host", "option", "owners", "placed", "rate", "section",
+    "segment_add", "segment_dot", "segment_product", "segment_sum", "stream", "take_rows", "to_scipy_csr",
+    "to_torch_csr", "torch_source", "transform", "union_client", "whole_client",
 ]  # fmt: skip
