@@ -117,8 +117,8 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
         f"FedSage {effect(best)}, pFedMe {effect(against['pfedme'])} and SCAFFOLD {effect(against['scaffold'])} have the highest means.",
         f"{papers[0]}, {papers[1]} and {papers[2]}: undecided",
         "FedAdam, FedYogi, MOON and FGSSL's ablation FGSD are equivalent to FedAvg. FedLIT, FML, FedKD, FedTGP, "
-        "FedProto, TinyProto, LG-FedAvg and local training are worse. In macro-F1 also AdaFGL, APPLE, FedOMD and FedGKC "
-        "are worse.",
+        "FedProto, TinyProto, LG-FedAvg and local training are worse. In macro-F1 also AdaFGL, APPLE, FedOMD and "
+        "FedGKC are worse.",
         f"over {datasets} datasets",
         f"ten Louvain clients, 5 seeds, {ranked} methods, each with 8 or 16 tuning trials per dataset",
         f"accuracy {effect(gain)}, better; macro-F1 {effect(macro)}, better.",
