@@ -114,7 +114,8 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
         "Built on DGL, it has over 50 methods (ablations and baselines included) and over 20 datasets",
     ]
     findings = [
-        f"FedSage {effect(best)}, pFedMe {effect(against['pfedme'])} and SCAFFOLD {effect(against['scaffold'])} have the highest means.",
+        f"FedSage {effect(best)}, pFedMe {effect(against['pfedme'])} and SCAFFOLD {effect(against['scaffold'])} "
+        "have the highest means.",
         f"{papers[0]}, {papers[1]} and {papers[2]}: undecided",
         "FedAdam, FedYogi, MOON and FGSSL's ablation FGSD are equivalent to FedAvg. FedLIT, FML, FedKD, FedTGP, "
         "FedProto, TinyProto, LG-FedAvg and local training are worse. In macro-F1 also AdaFGL, APPLE, FedOMD and "
