@@ -115,7 +115,9 @@ Backbones = Annotated[Names, naming("backbone", "-b", "--backbone", help="only t
 Suites = Annotated[Names, naming("suite", "-s", "--suite", metavar="SUITE[,...]", help="only these suites")]
 Splits = Annotated[Names, naming("split", "--split", help="only these splits")]
 Clients = Annotated[Names, typer.Option("-k", "--clients", metavar="N[,N]", help="only these numbers of clients")]
-Seeds = Annotated[str | None, typer.Option("--seeds", metavar="N", help="a count (3), a list (0,4) or a range (3-5)")]
+Seeds = Annotated[
+    str | None, typer.Option("--seeds", metavar="N", help="a count (3), a list (0,4) or a range (3-5, 0-0)")
+]
 Jobs = Annotated[
     int | None, typer.Option("-j", "--jobs", min=1, metavar="N", help="worker processes (default: one per core)")
 ]
@@ -218,7 +220,7 @@ def parse_seeds(text: str | None) -> tuple[int, ...]:
         seeds = []
     if not seeds or not 0 <= min(seeds) <= max(seeds) < SEED_BOUND:
         most = f"at most {MOST_SEEDS}, each below {SEED_BOUND}"
-        raise UserError(f"--seeds is a count (3), a list (0,4) or a range (3-5), got {text!r:.60} ({most})")
+        raise UserError(f"--seeds is a count (3), a list (0,4) or a range (3-5, 0-0), got {text!r:.60} ({most})")
     return tuple(seeds)
 
 

@@ -24,7 +24,7 @@ from fglbench.benchmark.suites.select import Request, select
         (["run", "-s", "quick", "--quick"], "--quick is the suite 'quick'"),
         (["run", "--quick", "-m", "fedavgg"], "unknown method 'fedavgg'; did you mean 'fedavg'?"),
         (["run", "--quick", "-k", "ten"], "numbers of clients are whole numbers"),
-        (["run", "--quick", "--seeds", "x"], "--seeds is a count (3), a list (0,4) or a range (3-5), got 'x'"),
+        (["run", "--quick", "--seeds", "x"], "--seeds is a count (3), a list (0,4) or a range (3-5, 0-0), got 'x'"),
         (["run", "--quick", "--jobs", "0"], "Invalid value for '-j' / '--jobs'"),
         (["list", "method"], "unknown kind of thing to list 'method'; did you mean 'methods'?"),
         (

@@ -124,7 +124,7 @@ def test_cells_have_the_protocols_of_the_papers():
             ["fedgkc-table2", "--only", "lg-fedavg", "--reading", "all-nodes,copilot-first", "-k", "7"],
             "no run of fedgkc-table2 is both asked for and of the readings all-nodes, copilot-first",
         ),
-        (["fedgl-table2", "--seeds", "x"], "--seeds is a count (3), a list (0,4) or a range (3-5), got 'x'"),
+        (["fedgl-table2", "--seeds", "x"], "--seeds is a count (3), a list (0,4) or a range (3-5, 0-0), got 'x'"),
         (["fedgl-table2", "-k", "x"], "numbers of clients are whole numbers"),
     ],
 )
