@@ -107,7 +107,9 @@ def test_a_latex_table_has_the_means_and_deviations(rows: pd.DataFrame) -> None:
     errors = frame.assign(score=10 * frame["score"], score_metric="RMSE (lower is better)/global model")
     text = fglbench.to_latex(errors)
     assert r"x & $6.000 \pm 1.414$ & -- \\" in text and r"y & $\mathbf{4.000}$ & $\mathbf{2.500}$" in text
-    assert "x &" not in fglbench.to_latex(frame, methods=["y"])
+    chosen = fglbench.to_latex(frame, methods=["y"])
+    assert "x &" not in chosen and r"y & $\mathbf{40.0}$ & $\mathbf{25.0}$" in chosen
+    assert r"Method & a\_b \\" in fglbench.to_latex(frame, methods=["x"])  # c has no row of x
     with pytest.raises(UserError, match="no row with status ok of z"):
         fglbench.to_latex(frame, methods=["z"])
     with pytest.raises(UserError, match="x on a_b, seed 0, has several rows"):
