@@ -50,6 +50,8 @@ def test_figures_are_of_one_task_with_curves(rows: pd.DataFrame, of_cora: pd.Dat
         fglbench.plot.curves(rows, RESULTS)
     with pytest.raises(UserError, match="lack the column 'dataset'"):
         fglbench.plot.scores(pd.DataFrame({"score": [1.0]}))
+    with pytest.raises(UserError, match="no 'roc_auc' in these rows"):
+        fglbench.plot.scores(of_cora.assign(roc_auc=float("nan")), metric="roc_auc")
     with pytest.raises(UserError, match="no curves of 'nothing'"):
         fglbench.plot.curves(of_cora, RESULTS, value="nothing")
     with pytest.raises(UserError, match="these are of 0"):
@@ -132,6 +134,11 @@ def test_plain_clients_equal_those_of_the_runs(dense: bool) -> None:
         assert data.feat.layout == torch.strided or not dense
         for part in ("train", "val", "test"):
             assert torch.equal(getattr(data, f"{part}_mask"), client.graph.ndata[f"{part}_mask"].bool())  # type: ignore[union-attr]
+
+
+def test_clients_of_links_are_refused_with_the_reason() -> None:
+    with pytest.raises(UserError, match="'csbm' is for link prediction in this suite"):
+        fglbench.clients("csbm", suite="quick", split="links")
 
 
 def test_a_client_in_pyg_has_the_same_edges() -> None:
