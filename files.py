@@ -84,7 +84,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         stream.write(data)
 
 
-def append(path: Path, data: bytes) -> None:
+def append_bytes(path: Path, data: bytes) -> None:
     """Append all of `data` or nothing, and write it to disk. Raises OSError."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:

@@ -235,7 +235,7 @@ class ViewsSpec(NumbersSpec, NodeSpec):
 
     goal: ClassVar[Goal] = "node-regression"
 
-    def targets(self, content: Content) -> torch.Tensor:
+    def published_targets(self, content: Content) -> torch.Tensor:
         return torch.from_numpy(np.log1p(content["views"]).astype(np.float32)).unsqueeze(1)
 
 

@@ -170,10 +170,23 @@ class NumbersSpec(DatasetSpec):
     """A mixin of `NodeSpec` or `GraphSetSpec` for datasets whose targets are numbers."""
 
     score: Literal["rmse", "mae"] = option("rmse", "the measure: root mean square error, or mean absolute")
+    scaled: bool = option(True, "subtract the mean of all targets of the set and divide by their standard deviation")
 
     @property
     def measure(self) -> Measure:
         return self.score
+
+    def targets(self, content: Content) -> torch.Tensor:
+        """Return the targets (N, T), nan = none. If `scaled`, an error of 1 is that of the set's mean as prediction."""
+        values = self.published_targets(content)
+        if not self.scaled:
+            return values
+        known = np.ma.masked_invalid(values.numpy().astype(np.float64))
+        return torch.from_numpy(((known - known.mean(0)) / known.std(0)).filled(np.nan).astype(np.float32))
+
+    def published_targets(self, content: Content) -> torch.Tensor:
+        """Return the targets (N, T) in their unit."""
+        return torch.from_numpy(content["target"])
 
 
 BONDS = (5, 6, 2)  # values of each column of `edge_label`: OGB's features of a bond (get_bond_feature_dims)

@@ -1,7 +1,7 @@
 """Regression: predict a number per node, or per graph, instead of a class.
 
 Loss: the mean squared error over a client's training rows. Score: the root mean square error or mean absolute error
-(`scored_by` of the dataset) on a client's rows, mean over clients. Targets are not scaled.
+(`scored_by` of the dataset) on a client's rows, mean over clients, in the unit of the targets, which datasets scale.
 """
 
 from __future__ import annotations

@@ -166,4 +166,4 @@ def take_over(pairs: Iterable[tuple[Item, Row]], store: Store) -> None:
         if history is not None:
             store.write_history(item.suite, row.key, history)
         notes = "; ".join(filter(None, [row.notes, f"{TAKEN_OVER}{row.suite}"]))
-        store.append(row.model_copy(update={"suite": item.suite, "notes": notes}))
+        store.append_row(row.model_copy(update={"suite": item.suite, "notes": notes}))

@@ -88,7 +88,7 @@ def record_missing(missing: Iterable[Missing], store: Store, options: Options | 
     store.write_environment(stamp["environment"], about)
     for item in items:
         error = f"the data of {item.cell.dataset.name} could not be had: not in the cache or a mirror, no host reached"
-        store.append(item.cell.row(item.suite, status="skipped", error=error, started=now(), **stamp))
+        store.append_row(item.cell.row(item.suite, status="skipped", error=error, started=now(), **stamp))
 
 
 def _id(item: Item) -> tuple[str, str]:
@@ -267,7 +267,7 @@ class _Run:
         assert task is not None
         with afterwards():
             Parcel(side_files).deliver(self.store)
-            self.store.append(row)
+            self.store.append_row(row)
             self.store.unclaim(task.claim)
             self._record(task.item, row, elsewhere=False)
 
@@ -310,7 +310,7 @@ def run_in_process(plan: Plan, store: Store, options: Options, observer: Observe
                 row = execute(item.cell, item.suite, parcel, federations, columns, on_round, *kept)
                 with afterwards():
                     parcel.deliver(store)
-                    store.append(row)
+                    store.append_row(row)
             finally:
                 store.unclaim(claim)
             summary.rows[item.suite, item.cell.key] = row

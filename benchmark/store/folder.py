@@ -103,14 +103,14 @@ class Store(SideFiles):
                     with self.locked(path):
                         row_file.repair(path)
 
-    def append(self, row: Row) -> None:
+    def append_row(self, row: Row) -> None:
         """Add one row and force it to disk. Other processes may append to the same file."""
         path = self.file(row.suite, row.method)
         self.check_there()
         with clear_errors(self.root):
             path.parent.mkdir(parents=True, exist_ok=True)
             with self.locked(path):
-                row_file.append(path, row)
+                row_file.append_row(path, row)
 
     def check_there(self, rows: Iterable[Row] = ()) -> None:
         """Raise LostFolder unless the folder is the one that was prepared, and has these rows."""

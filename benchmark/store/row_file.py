@@ -100,13 +100,13 @@ OTHER = "move the file away, or use the fglbench version that wrote it"
 _values = attrgetter(*COLUMNS)
 
 
-def append(path: Path, row: Row) -> None:
+def append_row(path: Path, row: Row) -> None:
     """Repair the file if needed, add one row and force it to disk. The caller must have the lock of the file."""
     if path.exists() and path.stat().st_size:
         repair(path)
     if not path.exists() or not path.stat().st_size:
         files.write_atomically(path, header())
-    files.append(path, line(row))
+    files.append_bytes(path, line(row))
 
 
 def header() -> bytes:
@@ -239,7 +239,7 @@ def repair(path: Path) -> None:
     if not damaged:
         return
     aside = path.with_name(path.name + ".damaged")
-    files.append(aside, b"".join(line if line.endswith(b"\n") else line + b"\n" for line in damaged))
+    files.append_bytes(aside, b"".join(line if line.endswith(b"\n") else line + b"\n" for line in damaged))
     kept = [line for line in path.read_bytes().splitlines(keepends=True) if line not in damaged]
     files.write_atomically(path, b"".join(kept))
     warnings.warn(f"{path}: {len(damaged)} damaged line(s) moved to {aside.name}", stacklevel=3)

@@ -126,7 +126,7 @@ def _add(source: Store, target: Store, row: Row) -> None:
     path = target.file(row.suite, row.method)
     if not path.exists():
         files.write_atomically(path, row_file.header())
-    files.append(path, row_file.line(row))
+    files.append_bytes(path, row_file.line(row))
 
 
 def _curves(source: Store, row: Row) -> dict[str, Any]:

@@ -174,7 +174,7 @@ def test_expanded_settings_of_mixed_backbones_and_invalid_json(tmp_path):
     mixed = row.model_copy(update={"backbone_params": '[{"hidden":4},{"hidden":8}]', "key": "1" * 16})
     odd = row.model_copy(update={"method_params": "no json", "key": "2" * 16})
     for each in (mixed, odd):
-        Store(tmp_path).append(each)
+        Store(tmp_path).append_row(each)
     frame = fglbench.load_results(tmp_path, expand=True).set_index("key")
     assert frame.loc["1" * 16, "backbone.hidden"] == [4, 8]
     assert frame.loc["2" * 16, "method_params"] == "no json"

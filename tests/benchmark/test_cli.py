@@ -63,7 +63,7 @@ def test_earlier_failures_are_reported_with_exit_code_1(cli, tmp_path):
     store = Store(tmp_path)
     request = Request(quick=True, methods=("fedavg", "local"), datasets=("cora",), seeds=(0,))
     for (suite, cell), status in zip(select(request), ("failed", "skipped"), strict=True):
-        store.append(cell.row(suite, status=status, error="because", started="2026", environment="e"))
+        store.append_row(cell.row(suite, status=status, error="because", started="2026", environment="e"))
     arguments = ["run", "--quick", "-m", "fedavg,local", "-d", "cora", "--seeds", "1", "--results", str(tmp_path)]
     lines = cli(arguments, 1).splitlines()
     assert lines[0] == "2 runs: 0 to run, 0 done, 1 skipped, 1 failed"
@@ -77,7 +77,7 @@ def test_status_names_methods_that_have_not_converged(cli, tmp_path):
         select(Request(quick=True, methods=("fedavg",), seeds=(0, 1))), (29, 30, 12), strict=False
     ):
         values = {"best_round": best, "rounds": 30, "val": 0.5, "started": "2026", "environment": "e"}
-        store.append(cell.row(suite, status="ok", **values))
+        store.append_row(cell.row(suite, status="ok", **values))
     output = cli(f"status -s quick --results {tmp_path}")
     assert "quick: not converged: best in the last 5% of the rounds: fedavg (2)" in output
 

@@ -62,7 +62,7 @@ def test_a_plan_as_json(json_of, tmp_path, cli):
 def store_rows(root, request, status, **values):
     store = Store(root)
     for suite, cell in select(request):
-        store.append(cell.row(suite, status=status, started="2026", environment="e", **values))
+        store.append_row(cell.row(suite, status=status, started="2026", environment="e", **values))
 
 
 def test_status_gives_each_reason_once(json_of, tmp_path, cli):
@@ -81,7 +81,7 @@ def test_status_gives_each_reason_once(json_of, tmp_path, cli):
 def test_status_explains_stale(cli, tmp_path):
     ((suite, cell),) = select(Request(quick=True, methods=("fedavg",), datasets=("cora",), seeds=(0,)))
     row = cell.row(suite, status="ok", started="2026", environment="e")
-    Store(tmp_path).append(row.model_copy(update={"method_version": "0" * 12}))
+    Store(tmp_path).append_row(row.model_copy(update={"method_version": "0" * 12}))
     output = cli(f"status --results {tmp_path}")
     assert f"fglbench run -s SUITE --rerun stale --results {tmp_path}" in output
 

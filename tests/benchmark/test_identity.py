@@ -143,7 +143,7 @@ def test_rows_are_registered_once_and_no_entry_is_changed(
     row = cell.row("mine", **values).model_copy(
         update={"clients": 7, "method": "of-my-own", "method_params": '{"mu":0.5}', "key": new.key}
     )
-    Store(tmp_path / "results").append(row)
+    Store(tmp_path / "results").append_row(row)
     assert main(["data", "register", "--results", str(tmp_path / "results")]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"registered: clients of {cell.dataset.name} louvain x7 ratio seed {cell.seed}",

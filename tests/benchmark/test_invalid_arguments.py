@@ -182,7 +182,7 @@ def test_a_file_as_a_folder_is_refused_before_any_run(suite, tmp_path, cli):
 def test_status_lists_the_suites_of_the_user(suite, tmp_path, cli):
     store = Store(tmp_path)
     for name, cell in select(Request(suites=(suite,))):
-        store.append(cell.row(name, status="ok", score=0.5, started="2026-01-01T00:00:00Z", environment="0" * 12))
+        store.append_row(cell.row(name, status="ok", score=0.5, started="2026-01-01T00:00:00Z", environment="0" * 12))
     output = cli(f"status --results {tmp_path}")
     assert [line.split() for line in output.splitlines() if line.startswith("tiny")] == [["tiny", *"000000", "4"]]
     assert "status -s FILE.yaml" in output

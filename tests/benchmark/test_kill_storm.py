@@ -38,7 +38,7 @@ def write(number):
         row = Row(key=f"{number:08x}{i:08x}", method=("fedavg", "local")[i % 2], **values)
         claim = store.claim("s", row.key)
         store.write_history("s", row.key, {"history": {"round": list(range(500))}})
-        store.append(row)
+        store.append_row(row)
         os.write(acknowledged, (row.key + "\\n").encode())
         store.unclaim(claim)
 

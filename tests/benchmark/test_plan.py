@@ -34,7 +34,7 @@ def store(tmp_path, cells):
     store = Store(tmp_path)
     for (suite, cell), status in zip(cells, STATUSES, strict=False):
         row = cell.row(suite, status=status, error="" if status == "ok" else "why", started="2026", environment="e")
-        store.append(row if cell.seed != 1 else row.model_copy(update={"method_version": "older"}))
+        store.append_row(row if cell.seed != 1 else row.model_copy(update={"method_version": "older"}))
     return store
 
 
@@ -67,9 +67,9 @@ def test_rerun_selects_cells_to_repeat(cells, store, rerun, seeds):
 
 def test_the_last_row_of_a_cell_counts(cells, store):
     suite, cell = cells[2]
-    store.append(cell.row(suite, status="ok", started="2026", environment="e"))
+    store.append_row(cell.row(suite, status="ok", started="2026", environment="e"))
     assert states(make_plan(cells, store))[2] == "done"
-    store.append(cell.row(suite, status="oom", error="again", started="2026", environment="e"))
+    store.append_row(cell.row(suite, status="oom", error="again", started="2026", environment="e"))
     assert states(make_plan(cells, store))[2] == "failed"
 
 

@@ -149,9 +149,9 @@ def test_a_dry_run_without_a_name_gives_the_cost_of_each_table(cli, tmp_path):
     ]
     done = next(cell for cell in fedavg_cells if cell.seed == 0)
     spent = {"started": "2026", "environment": "e", "rounds": done.training.rounds, "cpu_seconds": 1800.0}
-    Store(tmp_path).append(done.row("fedgl-table2", status="ok", score=0.8, **spent))
+    Store(tmp_path).append_row(done.row("fedgl-table2", status="ok", score=0.8, **spent))
     other = next(cell for cell in fedavg_cells if cell.seed == 2)
-    Store(tmp_path).append(other.row("overlap", status="ok", score=0.8, **spent))
+    Store(tmp_path).append_row(other.row("overlap", status="ok", score=0.8, **spent))
     output = cli(f"reproduce --dry-run --seeds 3 --results {tmp_path}")
     lines = {line.split()[0]: line.split()[1:] for line in output.splitlines()[1:-1]}
     assert set(lines) == set(tables())
@@ -218,7 +218,7 @@ def test_finished_cells_of_other_suites_are_reused(cli, tmp_path):
     stale = done.model_copy(update={"suite": "other", "method_version": "0" * 12, "score": 0.1})
     older = [done.model_copy(update={"suite": suite, "started": "2025", "score": 0.2}) for suite in ("early", "sweep")]
     for row in (done, failed, stale, *older):
-        store.append(row)
+        store.append_row(row)
     store.write_history("overlap", fedavg.key, {"history": {"round": [1]}})
     arguments = ["reproduce", "fedgl-table2", "--only", "cora,fedavg,fedgl", "--seeds", "1", "--results", str(tmp_path)]
     assert cli([*arguments, "--dry-run"]).startswith("1 of these would be reused from overlap\n8 runs: 8 to run")

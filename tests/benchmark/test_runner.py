@@ -113,7 +113,7 @@ def test_missing_data_leaves_no_row_unless_requested(half, tmp_path):
 def test_the_python_interface_continues_if_data_are_missing(half, tmp_path):
     store = Store(tmp_path / "results")
     for _, cell in select(Request(suites=(half,), datasets=("csbm",))):
-        store.append(cell.row("tiny", status="ok", score=0.5, started="2026", environment="e"))
+        store.append_row(cell.row("tiny", status="ok", score=0.5, started="2026", environment="e"))
     options = {"suites": [half], "results": store.root}
     with (
         pytest.warns(UserWarning, match=r"'nowhere' is unavailable .* \(4 runs left out\)") as caught,
@@ -145,7 +145,7 @@ def test_a_cell_claimed_by_another_run_is_left_to_it(suite, tmp_path):
         def finished(self, item, row, *, elsewhere):
             events.append((item.cell.method.name, elsewhere))
             if item.cell.method.name == "local":  # now the other run finishes its cell
-                store.append(other_row)
+                store.append_row(other_row)
                 store.unclaim(claim)
 
     events = []

@@ -76,7 +76,7 @@ def test_an_interrupted_append_leaves_no_file(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr("os.replace", full)
     with pytest.raises(UserError, match="no space left"):
-        store.append(row("c"))
+        store.append_row(row("c"))
     assert not store.file("s", "fedavg").exists()
 
 
@@ -85,13 +85,13 @@ def test_rows_of_another_version_are_refused_and_not_damaged(store: Store) -> No
     before = path.read_bytes()
     older = b",".join(row_file.line(row("c", schema_version=2)).split(b",")[:-10]) + b"\n"
     path.write_bytes(before + older)
-    for act in (lambda: store.rows("s"), lambda: store.append(row("d")), lambda: store.prepare(["s"])):
+    for act in (lambda: store.rows("s"), lambda: store.append_row(row("d")), lambda: store.prepare(["s"])):
         with pytest.raises(UserError, match=r"fedavg.csv:4: written in result schema 2; move the file away"):
             act()
     newer = row_file.line(row("c", schema_version=SCHEMA_VERSION + 1)).replace(b"\n", b",new\n")
     path.write_bytes(before + newer)
     with pytest.raises(UserError, match=f"schema {SCHEMA_VERSION + 1}; this fglbench reads up to {SCHEMA_VERSION}"):
-        store.append(row("d"))
+        store.append_row(row("d"))
     path.write_bytes(before.replace(b"schema_version,", b"version,", 1))
     message = rf"not that of result schema {SCHEMA_VERSION} \(unknown 'version' and missing 'schema_version'\); "
     with pytest.raises(UserError, match=message):
@@ -105,7 +105,7 @@ def test_rows_of_another_version_are_refused_and_not_damaged(store: Store) -> No
 def test_rows_that_break_the_rules_of_columns_are_stored(store: Store) -> None:
     """The rules of columns are for `validate`; no result of a run is lost."""
     wild = row("d", error="x" * 5000, notes="\x07", git_sha="none", upload_bytes=-1, train_seconds=float("inf"))
-    store.append(wild)
+    store.append_row(wild)
     assert store.find("s", "fedavg", "d") == wild
 
 

@@ -151,7 +151,7 @@ def store(tmp_path: Path) -> Store:
     for method in ("fedavg", "local"):
         for seed in range(4):
             key = f"{method[0]}{seed}"
-            store.append(make_row(key, method=method))
+            store.append_row(make_row(key, method=method))
             val = [seed / 4 + step / 1000 for step in range(8)]
             store.write_history("s", key, {**EXAMPLE, "history": {"round": [*range(1, 9)], "val": val, "score": val}})
     return store

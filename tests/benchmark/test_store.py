@@ -49,7 +49,7 @@ def test_rows_are_read_back_as_written(store):
         make_row("k1", status="failed", score=None, git_dirty=False, error="two\nlines\r"),
     ]
     for row in rows:
-        store.append(row)
+        store.append_row(row)
     read = store.rows("s")
     assert read[0] == rows[0]
     assert read[1] == rows[1].model_copy(update={"error": "two lines "})
@@ -59,7 +59,7 @@ def test_rows_are_read_back_as_written(store):
 
 def test_a_later_row_supersedes_and_nothing_is_deleted(store):
     for row in (make_row("a", score=0.1), make_row("b", score=0.2), make_row("a", status="failed", error="x")):
-        store.append(row)
+        store.append_row(row)
     assert [row.key for row in store.rows("s")] == ["a", "b", "a"]
     assert latest(store.rows("s"))["a"].status == "failed"
     assert store.find("s", "fedavg", "a").error == "x"
@@ -72,7 +72,7 @@ def test_a_later_row_supersedes_and_nothing_is_deleted(store):
 @pytest.mark.parametrize("lost", [1, 20, 150, "a column", "20 columns"])
 def test_a_half_row_is_moved_to_another_file(store, lost):
     """As after a power cut during the second append, or with columns left out."""
-    store.append(make_row("a", score=0.5))
+    store.append_row(make_row("a", score=0.5))
     path = store.file("s", "fedavg")
     whole, torn = path.read_bytes(), row_file.line(make_row("b", score=0.6))
     if isinstance(lost, int):
@@ -85,13 +85,13 @@ def test_a_half_row_is_moved_to_another_file(store, lost):
         assert [row.key for row in store.rows("s")] == ["a"]
     assert path.read_bytes() == whole + torn  # reading changes nothing
     with pytest.warns(UserWarning, match=r"1 damaged line\(s\) moved to fedavg.csv.damaged"):
-        store.append(make_row("c", score=0.7))
+        store.append_row(make_row("c", score=0.7))
     assert [row.key for row in store.rows("s")] == ["a", "c"]
     assert path.with_name("fedavg.csv.damaged").read_bytes() == torn.removesuffix(b"\n") + b"\n"
 
 
 def test_zeros_and_a_torn_header_are_damage(store):
-    store.append(make_row("a"))
+    store.append_row(make_row("a"))
     path = store.file("s", "fedavg")
     sound = path.read_bytes()
     path.write_bytes(sound + bytes(40) + b"\n")
@@ -100,13 +100,13 @@ def test_zeros_and_a_torn_header_are_damage(store):
     assert path.read_bytes() == sound
     path.write_bytes(sound[:30])
     with pytest.warns(UserWarning, match="moved"):
-        store.append(make_row("b"))
+        store.append_row(make_row("b"))
     assert [row.key for row in store.rows("s")] == ["b"]
     assert path.with_name("fedavg.csv.damaged").read_bytes() == bytes(40) + b"\n" + sound[:30] + b"\n"
 
 
 def test_invalid_values_are_refused_by_column(store):
-    store.append(make_row("a"))
+    store.append_row(make_row("a"))
     path = store.file("s", "fedavg")
     text = path.read_text()
     for old, new, message in (
@@ -120,7 +120,7 @@ def test_invalid_values_are_refused_by_column(store):
 
 
 def test_a_full_disk_costs_no_finished_row(store, monkeypatch):
-    store.append(make_row("a"))
+    store.append_row(make_row("a"))
     before = store.file("s", "fedavg").read_bytes()
     write = os.write
 
@@ -131,7 +131,7 @@ def test_a_full_disk_costs_no_finished_row(store, monkeypatch):
 
     monkeypatch.setattr(files.os, "write", half_then_full)
     with pytest.raises(UserError, match=r"no space left for results in .*; every finished row is kept"):
-        store.append(make_row("b", error="x" * 23))
+        store.append_row(make_row("b", error="x" * 23))
     monkeypatch.undo()
     assert store.file("s", "fedavg").read_bytes() == before
     assert [row.key for row in store.rows("s")] == ["a"]
@@ -221,7 +221,7 @@ def test_a_side_file_that_is_too_large_or_too_deep_is_refused(store):
 def results(tmp_path: Path, suite: str) -> Path:
     store = Store(tmp_path / "results")
     for name, cell in select(Request(suites=(suite,))):
-        store.append(cell.row(name, status="ok", score=0.5, started="2026-01-01T00:00:00Z", environment="0" * 12))
+        store.append_row(cell.row(name, status="ok", score=0.5, started="2026-01-01T00:00:00Z", environment="0" * 12))
     shutil.rmtree(store.root / ".locks")
     return store.root
 

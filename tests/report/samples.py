@@ -82,7 +82,7 @@ def write(folder: Path, rows: Iterable[Row], curves: bool = True) -> Path:
     """Write a results folder with these rows in this order."""
     store = Store(folder)
     for each in rows:
-        store.append(each)
+        store.append_row(each)
         if curves and each.score is not None:
             store.write_history(each.suite, each.key, history(each.score))
     about = {"python": "3.11.9", "cpu": "a | pipe", "cores": 2, "packages": {"torch": "2.5.0", "dgl": "1.1.3"}}

@@ -189,11 +189,11 @@ def test_the_last_verdict_on_a_row_counts_and_is_invalid_after_its_row_changes(r
     assert marks(results) == {}
     verified.add(results, [verdict(row, passed=False), verdict(row)])
     assert marks(results) == {"alpha": " ✓1"}
-    Store(results).append(row.model_copy(update={"score": 0.9}))
+    Store(results).append_row(row.model_copy(update={"score": 0.9}))
     assert marks(results) == {}
-    Store(results).append(row)
+    Store(results).append_row(row)
     assert marks(results) == {"alpha": " ✓1"}
-    Store(results).append(row.model_copy(update={"method_version": "f" * 12}))
+    Store(results).append_row(row.model_copy(update={"method_version": "f" * 12}))
     assert marks(results) == {}
 
 

@@ -96,7 +96,7 @@ def test_check_names_what_a_changed_score_makes_stale(drawn: Path, capsys: pytes
     path.unlink()
     for row in rows:
         change = {"score": 0.99} if (row.dataset, row.seed) == ("wiki", 0) else {}
-        Store(results).append(row.model_copy(update=change))
+        Store(results).append_row(row.model_copy(update=change))
     assert main([*asked, "--check"]) == 1
     output = capsys.readouterr().out.splitlines()
     stale = {Path(line.removeprefix("stale: ")).name for line in output if line.startswith("stale")}

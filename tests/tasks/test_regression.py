@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from ogb.graphproppred import Evaluator as OgbEvaluator
 from sklearn.metrics import mean_absolute_error, mean_squared_error
+from sklearn.preprocessing import StandardScaler
 
 from fglbench.benchmark.contract.trial import rings_and_trees
 from fglbench.benchmark.engine import TrainConfig
@@ -86,6 +87,14 @@ def test_loss_and_errors_equal_torch_and_scikit_learn(task: str, score: str) -> 
             truth, guess = target[mine].numpy(), predicted[k][mine].numpy()
             expected = mean_absolute_error(truth, guess) if score == "mae" else mean_squared_error(truth, guess) ** 0.5
             assert float(errors[k]) == pytest.approx(expected, abs=1e-5)
+
+
+def test_scaled_targets_have_mean_0_and_deviation_1_and_the_published_ones_can_be_had() -> None:
+    content = {"target": np.array([[1.0, 5.0], [np.nan, 7.0], [4.0, 12.0]], dtype=np.float32)}
+    assert np.array_equal(DATASETS.build("esol", {"scaled": False}).targets(content), content["target"], equal_nan=True)
+    mine, scaler = DATASETS.build("esol").targets(content), StandardScaler()
+    np.testing.assert_allclose(mine, scaler.fit_transform(content["target"]), atol=1e-6)
+    np.testing.assert_allclose(scaler.inverse_transform(mine), content["target"], atol=1e-5)
 
 
 def test_nodes_without_a_target_have_no_part_and_the_best_round_has_the_lowest_error() -> None:

@@ -82,7 +82,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
             store.write_environment(digest, about)
             stamp = {"environment": digest, "git_sha": COMMIT, "git_dirty": False, "submitter": submitter}
             for suite, cell in select(Request(suites=("tiny",), methods=methods)):
-                store.append(execute(cell, suite, store, federations, stamp))
+                store.append_row(execute(cell, suite, store, federations, stamp))
             shutil.rmtree(root / ".locks")
     return folders
 

@@ -173,7 +173,7 @@ def packed(workdir: Path, chosen: Tuned) -> Callable[..., tuple[int, Path]]:
         cells, _ = parted(Request(suites=("tiny",), methods=(method,)))
         federations = FederationCache()
         for cell in at_settings([cell for _, cell in cells], read_tuned(workdir / "own" / f"{method}.tuned.yaml")):
-            store.append(execute(cell, "tiny", store, federations, stamp))
+            store.append_row(execute(cell, "tiny", store, federations, stamp))
         return main(["submit", method, "--results", "own", "--out", "out", *OPTIONS]), workdir / "out"
 
     (workdir / "own").mkdir()
