@@ -134,7 +134,7 @@ def _mixing(adjusted: float) -> str:
 
 
 def facts_of(cell: Cell) -> Facts:
-    """The facts of a cell's federation. UserError if its data is unavailable or no node is for training or validation."""
+    """The facts of a federation. UserError if data are unavailable, or no node is for training or validation."""
     name = cell.dataset.name
     data = cell.dataset.build(DATASETS).load()
     federation = FederationCache().get(cell)
