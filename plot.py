@@ -27,7 +27,10 @@ def scores(rows: pd.DataFrame, *, metric: str = "score", axes: Axes | None = Non
     for rows of several tasks, for several rows of a method and seed, and for rows without the metric.
     """
     _one_task(rows, [*TASK, "method", metric])
-    axes, scored = axes or _axes(), rows.dropna(subset=[metric])
+    scored = rows.dropna(subset=[metric])
+    if scored.empty:
+        raise UserError(f"no {metric!r} in these rows: choose another metric, as score, or rows with status ok")
+    axes = axes or _axes()
     order = scored.groupby("method")[metric].mean().sort_values()
     for place, (method, mean) in enumerate(order.items()):
         values = scored.loc[scored["method"] == method, metric]

@@ -264,9 +264,9 @@ def to_latex(
 ) -> str:
     """Return a LaTeX table (booktabs) of methods by datasets: mean and standard deviation over seeds, in percent.
 
-    rows: from `run` or `load_results`; only status "ok" counts. The best mean of each dataset is bold. Errors are in
-    their unit, and the lowest is the best. metric: score, val or macro_f1. methods: in the order of the table; all by
-    default. Raises UserError if a dataset has several tasks or a method has several settings: select rows first.
+    rows: from `run` or `load_results`; only status "ok" counts. metric: score, val or macro_f1. methods: in the order
+    of the table; all by default. Their best mean on each dataset is bold. Errors are in their unit, and the lowest is
+    the best. Raises UserError if a dataset has several tasks or a method has several settings: select rows first.
     """
     if metric not in METRICS:
         raise UserError(f"metric is {metric!r}; it is one of {', '.join(METRICS)}")
@@ -276,6 +276,7 @@ def to_latex(
     unknown = [name for name in wanted if name not in set(scored["method"])]
     if unknown or not len(scored):
         raise UserError(f"no row with status ok of {', '.join(unknown) or 'any method'}")
+    scored = scored[scored["method"].isin(wanted)]
     repeated = scored[scored.duplicated(["dataset", "method", "seed"])]
     if len(repeated):
         first = repeated.iloc[0]

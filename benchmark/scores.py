@@ -74,8 +74,9 @@ class OneClient:
     """The data of one client as plain PyTorch and DGL, for other code.
 
     graph: DGLGraph, both directions of every edge, no self-loops; for a set of graphs one batched graph. feat: (nodes,
-    d) float32. label: (nodes,) int64, or (graphs,). train_mask, val_mask, test_mask: bool, the shape of label. number:
-    of the client, from 0. global_id: the ids of its nodes (graphs) in the dataset. classes: number in the dataset.
+    d) float32. label: (nodes,) int64, or (graphs,); numbers to predict: float32, with a second axis. train_mask,
+    val_mask, test_mask: bool, one per label. number: of the client, from 0. global_id: the ids of its nodes (graphs) in
+    the dataset. classes: number in the dataset.
     """
 
     number: int
@@ -113,7 +114,9 @@ def clients(dataset: str, *, dense: bool = True, **which: Any) -> list[OneClient
     """
     made = federation(dataset, **which)
     if not made.masks:
-        raise UserError(f"{dataset!r} is clustered without labels in this suite: name one for graph classification")
+        clustered = "is clustered without labels in this suite: name one for graph classification"
+        rows = f"is for {in_words(made.task)} in this suite: take the clients from `federation`"
+        raise UserError(f"{dataset!r} {clustered if made.task == 'graph' else rows}")
     members: list[Any] = [*made.clients]
     return [_one_client(number, client, dense, made.num_classes) for number, client in enumerate(members)]
 

@@ -64,7 +64,7 @@ def reversed_labels(federation: Federation, hostile: Collection[int]) -> Federat
     """Return the federation in which the `hostile` clients train on reversed labels: class c becomes C - 1 - c.
 
     Only training labels at these clients change; a node that another client also holds keeps its label there. Returns
-    the same federation if no client is hostile.
+    the same federation if no client is hostile. UserError if labels are numbers instead of classes.
     """
     if not hostile:
         return federation
@@ -77,12 +77,19 @@ def reversed_labels(federation: Federation, hostile: Collection[int]) -> Federat
 def _reversed(client: NodeClient | GraphClient, classes: int) -> NodeClient | GraphClient:
     if isinstance(client, NodeClient) and not isinstance(client, RowsClient):
         graph = client.graph.local_var()
-        label = graph.ndata["label"]
-        graph.ndata["label"] = torch.where(graph.ndata["train_mask"].bool(), classes - 1 - label, label)
+        graph.ndata["label"] = _reversed_labels(graph.ndata["label"], graph.ndata["train_mask"].bool(), classes)
         return replace(client, graph=graph)
     if not client.masks:
         raise UserError("label_flip needs labels to train on, and sets of graphs are clustered without labels")
-    return replace(client, label=torch.where(client.masks["train"].bool(), classes - 1 - client.label, client.label))
+    if isinstance(client, GraphClient):
+        classes = client.classes or classes
+    return replace(client, label=_reversed_labels(client.label, client.masks["train"].bool(), classes))
+
+
+def _reversed_labels(label: torch.Tensor, train: torch.Tensor, classes: int) -> torch.Tensor:
+    if label.is_floating_point():
+        raise UserError("label_flip reverses classes, and this task predicts numbers or several labels: leave it out")
+    return torch.where(train, classes - 1 - label, label)
 
 
 def _draw(parts: Sequence[np.ndarray], total: int, share: float, seed: int, purpose: str, spare: int = 0) -> np.ndarray:

@@ -24,8 +24,8 @@ class Apple(LocalTraining):
     train theta_i and p_i; all other theta_j are fixed. p_i starts at p_0, the clients' shares by the training
     configuration's `weighting`. In round r (from 0) of R, lambda is 0.001^(r / L) or (1 + cos(pi r / L)) / 2, and 0
     from round L = `last` R on. Server: keeps the core models and sends all of them to all clients.
-    Messages: theta_i up; K core models (also theta_i) down; p_i is not sent. Scored: the personal models, with the
-    core models of the next download.
+    Messages: theta_i up; K core models (also theta_i) and K shares down; p_i is not sent. Scored: the personal models,
+    with the core models of the next download.
 
     Departures: p_i has a separate learning rate and plain gradient steps, and core models have the run's optimiser; the
     released code uses momentum 0.9 for both. The paper halves mu, the released code does not. The number of core

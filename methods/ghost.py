@@ -17,6 +17,7 @@ from ..benchmark.engine import (
     Params,
     Phase,
     Server,
+    Skip,
     Step,
     TrainConfig,
     Tree,
@@ -215,7 +216,9 @@ def criterion(backbone: Backbone, model: Params, batch: Batch) -> Params:
     if not out.pre:
         return {}
     h = out.hidden[0]
-    matrix = next(value for value in params.values() if value.dim() == 2 and value.shape[1] == h.shape[1])
+    matrix = next(value for value in params.values() if value.dim() == 2)
+    if matrix.shape[1] != h.shape[1]:  # GraphSAGE has two matrices side by side
+        raise Skip("its criterion needs one matrix of weights in the first layer: choose another architecture, as gcn")
     image = h @ matrix.T
     source, target = batch.ends
     loss = ((image[source] * image[target].tanh()).sum(1) ** 2).sum()

@@ -92,6 +92,8 @@ class Links(SplitSpec):
         return self
 
     def choose(self, data: Data, seed: int) -> Data:
+        if data.scored_by in ("macro_f1", "average_precision"):  # the --metric of own data
+            raise UserError("links are scored by ROC AUC, or by --set split.score=mrr: leave out --metric")
         return replace(data, scored_by=self.score)
 
     def clients(self, data: Data, parts: Sequence[np.ndarray], seed: int) -> list[LinkClient]:

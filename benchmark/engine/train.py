@@ -174,11 +174,13 @@ def _arranged(method: Method, visible: Federation) -> Arrangement:
 def _scored_model(method: Method, config: TrainConfig, models: Models) -> str:
     """Return which model is scored, "global" or "personal"; "personal" if there is no global model.
 
-    Raises Skip if unseen clients need a global model and there is none.
+    Raises Skip if unseen clients need a global model, or the configuration personal ones, and there is none.
     """
     if config.unseen and models.server is None:
         raise Skip(f"{method.name} has no global model: nothing serves a client that took no part")
     model = method.delivers if config.score_model == "auto" else config.score_model
+    if model == "personal" and models.personal is None:
+        raise Skip(f"{method.name} has no personal models: leave training.score_model out")
     return "personal" if model == "global" and models.server is None else model
 
 

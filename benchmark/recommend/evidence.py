@@ -134,7 +134,7 @@ def _mixing(adjusted: float) -> str:
 
 
 def facts_of(cell: Cell) -> Facts:
-    """The facts of a cell's federation. UserError if its data is unavailable or no client has a training node."""
+    """The facts of a federation. UserError if data are unavailable, or no node is for training or validation."""
     name = cell.dataset.name
     data = cell.dataset.build(DATASETS).load()
     federation = FederationCache().get(cell)
@@ -143,6 +143,9 @@ def facts_of(cell: Cell) -> Facts:
     training = training_counts(federation, data.num_classes)
     if not training.sum():
         raise UserError(f"{name}: no client has a training node; give a column split, or --split")
+    if not federation.masks["val"].any():
+        fix = "write val in column split for some, or give --split ratio"
+        raise UserError(f"{name}: no node is for validation, which selects the method; {fix}")
     parts = parts_of(federation)
     values = properties(data, parts) | {"labels": float(training.sum() / training.size)}
     every = label_counts(data, [np.arange(len(data.label))])[0]

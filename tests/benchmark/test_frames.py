@@ -50,6 +50,8 @@ def test_figures_are_of_one_task_with_curves(rows: pd.DataFrame, of_cora: pd.Dat
         fglbench.plot.curves(rows, RESULTS)
     with pytest.raises(UserError, match="lack the column 'dataset'"):
         fglbench.plot.scores(pd.DataFrame({"score": [1.0]}))
+    with pytest.raises(UserError, match="no 'roc_auc' in these rows"):
+        fglbench.plot.scores(of_cora.assign(roc_auc=float("nan")), metric="roc_auc")
     with pytest.raises(UserError, match="no curves of 'nothing'"):
         fglbench.plot.curves(of_cora, RESULTS, value="nothing")
     with pytest.raises(UserError, match="these are of 0"):
@@ -107,7 +109,9 @@ def test_a_latex_table_has_the_means_and_deviations(rows: pd.DataFrame) -> None:
     errors = frame.assign(score=10 * frame["score"], score_metric="RMSE (lower is better)/global model")
     text = fglbench.to_latex(errors)
     assert r"x & $6.000 \pm 1.414$ & -- \\" in text and r"y & $\mathbf{4.000}$ & $\mathbf{2.500}$" in text
-    assert "x &" not in fglbench.to_latex(frame, methods=["y"])
+    chosen = fglbench.to_latex(frame, methods=["y"])
+    assert "x &" not in chosen and r"y & $\mathbf{40.0}$ & $\mathbf{25.0}$" in chosen
+    assert r"Method & a\_b \\" in fglbench.to_latex(frame, methods=["x"])  # c has no row of x
     with pytest.raises(UserError, match="no row with status ok of z"):
         fglbench.to_latex(frame, methods=["z"])
     with pytest.raises(UserError, match="x on a_b, seed 0, has several rows"):
@@ -130,6 +134,11 @@ def test_plain_clients_equal_those_of_the_runs(dense: bool) -> None:
         assert data.feat.layout == torch.strided or not dense
         for part in ("train", "val", "test"):
             assert torch.equal(getattr(data, f"{part}_mask"), client.graph.ndata[f"{part}_mask"].bool())  # type: ignore[union-attr]
+
+
+def test_clients_of_links_are_refused_with_the_reason() -> None:
+    with pytest.raises(UserError, match="'csbm' is for link prediction in this suite"):
+        fglbench.clients("csbm", suite="quick", split="links")
 
 
 def test_a_client_in_pyg_has_the_same_edges() -> None:

@@ -177,6 +177,13 @@ def test_facts_are_counts_of_the_files(clinics: Path, cli) -> None:
     assert not Path("runs").exists()
 
 
+def test_data_without_validation_are_refused_before_the_budget_is_spent(clinics: Path, cli) -> None:
+    nodes = clinics / "nodes.csv"
+    nodes.write_text(nodes.read_text().replace(",val,", ",test,"))
+    assert "no node is for validation, which selects the method" in cli("recommend --data clinics --budget 1m", 2)
+    assert not Path("runs").exists()
+
+
 def test_clients_are_described_as_the_data_name_them(clinics: Path, cli) -> None:
     assert "2 clients (made by uniform), split: your own" in cli("recommend --data clinics -p uniform -k 2 --dry-run")
     error = cli("recommend --data clinics -p uniform -k 2,3 --dry-run", 2)

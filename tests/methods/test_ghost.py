@@ -10,7 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fglbench.benchmark.engine import METHODS, Skip, TrainConfig
+from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.rng import stream
+from fglbench.benchmark.engine.train import train
 from fglbench.methods import ghost
 
 from .formulas import Model, gcn, generated, joined, normal
@@ -135,3 +138,14 @@ def test_it_spends_at_most_the_epochs_of_all_rounds(federation: Make) -> None:
         (clients,) = run.simulation.client_batches
         assert {int(steps) for steps in clients.optimiser().steps["0.weight"]} == {expected}
         assert [phase.rounds for phase in run.method.phases(run.simulation.config)] == [1]
+
+
+def test_what_it_cannot_do_is_skipped_with_the_reason(federation: Make) -> None:
+    def run(backbone: str, **config: Any) -> None:
+        method = METHODS.build("ghost", {"epochs": 1})
+        train(federation(SIZES), method, [BACKBONES.build(backbone)], TrainConfig(rounds=1, **config), 0)
+
+    with pytest.raises(Skip, match="one matrix of weights in the first layer"):
+        run("sage")
+    with pytest.raises(Skip, match="ghost has no personal models"):
+        run("gcn", score_model="personal")

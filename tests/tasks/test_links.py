@@ -95,6 +95,8 @@ def test_a_graph_without_edges_and_conditions_of_nodes_are_one_line() -> None:
     bare = replace(data(20), graph=dgl.graph(([], []), num_nodes=20))
     with pytest.raises(UserError, match="no client has an edge to train on"):
         build_federation(bare, PARTITIONS.build("uniform"), SPLITS.build("links"), 2, 0)
+    with pytest.raises(UserError, match="leave out --metric"):
+        SPLITS.build("links").choose(replace(data(20), scored_by="macro_f1"), 0)
     config = TrainConfig(rounds=1, label_noise=0.5)
     with pytest.raises(UserError, match="conditions are for node classification"):
         train(federation(), METHODS.build("fedavg"), [BACKBONES.build("gcn")], config, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -72,6 +74,17 @@ def test_reversed_labels_change_training_labels_of_hostile_clients_only(place: i
             expected = federation.num_classes - 1 - int(old[i]) if k == 1 and trains else int(old[i])
             assert int(new[i]) == expected
     assert reversed_labels(federation, ()) is federation
+
+
+def test_reversed_labels_are_those_of_the_client_and_only_classes(labelled_sets) -> None:
+    federation = labelled_sets((6, 6))
+    client = replace(federation.clients[1], label=federation.clients[1].label.clamp(max=1), classes=2)
+    changed = reversed_labels(replace(federation, clients=[federation.clients[0], client]), {1}).clients[1]
+    train = client.masks["train"]
+    assert torch.equal(changed.label[train], 1 - client.label[train])
+    numbers = replace(federation.clients[1], label=torch.rand(6, 1))
+    with pytest.raises(UserError, match="label_flip reverses classes"):
+        reversed_labels(replace(federation, clients=[federation.clients[0], numbers]), {1})
 
 
 def krum_by_hand(rows: np.ndarray, f: int) -> list[float]:
