@@ -94,6 +94,7 @@ class FedStruct(FedAvg):
     paper_url = "https://arxiv.org/abs/2402.19163"
     code_url = "https://github.com/JavadAliakbari/FedStruct"
     tasks = ("node",)
+    revision: ClassVar[int] = 2
     heterogeneous_features = False
     edges_between_clients: ClassVar[bool] = True
 
@@ -213,8 +214,9 @@ class FedStruct(FedAvg):
 
         trained = clients.params | {VECTORS: vectors}
         clients.fit(loss, params=trained, adjust=collect)
-        gradients = (total / clients.config.local_epochs).split([len(nodes) for nodes in clients.state["reached"]])
-        return {"model": clients.params, "gradient": [part.clone() for part in gradients]}
+        epochs = clients.epochs or (clients.config.local_epochs,) * len(clients)
+        sums = total.split([len(nodes) for nodes in clients.state["reached"]])
+        return {"model": clients.params, "gradient": [part / count for part, count in zip(sums, epochs, strict=True)]}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         server.state["model"] = self.aggregate(server, uploads["model"])

@@ -42,10 +42,11 @@ class GHOST(FedAvg):
     FGW is the fused Gromov-Wasserstein distance, alpha = 1/2, between its graph on training nodes with features x and
     the graph of the generated nodes; each generated node is joined, in both directions, to the `neighbours` nearest
     nodes by cosine (itself is one of them).
-    Server: for each client in turn and `graphs` times: n_k generated nodes with all classes in equal numbers, joined
-    as above; the criterion c = |gradient for theta of sum over edges ij of ((h_i W)^T tanh(h_j W))^2|, h the first
-    layer's output and W its weights; then `steps` steps of Adam on the mean cross-entropy
-    + lam_retention sum over earlier graphs g of c_g (theta - theta_g)^2, theta_g the model after the steps on g.
+    Server: for each client in turn and `graphs` times: n_k generated nodes with all classes in equal numbers, joined as
+    above, n_k the client's weight by the training configuration's `weighting`; the criterion c = |gradient for theta of
+    sum over edges ij of ((h_i W)^T tanh(h_j W))^2|, h the first layer's output and W its weights; then `steps` steps of
+    Adam on the mean cross-entropy + lam_retention sum over earlier graphs g of c_g (theta - theta_g)^2, theta_g the
+    model after the steps on g.
     Messages: G_k up, once; nothing down. Scored: theta after the round.
 
     Budget: a client's epochs are at most those of all rounds of the suite, which the only round may use (see
