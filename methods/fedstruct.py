@@ -74,8 +74,8 @@ class FedStruct(FedAvg):
     Once: each client gets its rows of P_bar. Row v of P^l is the mean over v and its neighbours of rows of P^(l-1), so
     in L - 1 exchanges clients send the rows of their nodes with neighbours at other clients, and the server forwards
     them.
-    Rounds: E epochs on the mean cross-entropy with S fixed; theta <- sum_k w_k theta_k; G_k is the gradient for S, mean
-    over the epochs, and the server takes an Adam step for S on sum_k w_k G_k.
+    Rounds: E epochs on the mean cross-entropy with S fixed; theta <- sum_k w_k theta_k; G_k is the gradient for S,
+    summed over the epochs and divided by E (for stragglers too), and the server takes an Adam step for S on sum_k w_k G_k.
     Messages: once rows of P^l with ids, and the nodes with entries in these rows; then theta and G_k of these nodes up,
     theta and S (n c values) down. No features or embeddings are sent, but the rows reveal which nodes are neighbours.
 
@@ -94,7 +94,6 @@ class FedStruct(FedAvg):
     paper_url = "https://arxiv.org/abs/2402.19163"
     code_url = "https://github.com/JavadAliakbari/FedStruct"
     tasks = ("node",)
-    revision: ClassVar[int] = 2
     heterogeneous_features = False
     edges_between_clients: ClassVar[bool] = True
 
@@ -214,9 +213,8 @@ class FedStruct(FedAvg):
 
         trained = clients.params | {VECTORS: vectors}
         clients.fit(loss, params=trained, adjust=collect)
-        epochs = clients.epochs or (clients.config.local_epochs,) * len(clients)
-        sums = total.split([len(nodes) for nodes in clients.state["reached"]])
-        return {"model": clients.params, "gradient": [part / count for part, count in zip(sums, epochs, strict=True)]}
+        gradients = (total / clients.config.local_epochs).split([len(nodes) for nodes in clients.state["reached"]])
+        return {"model": clients.params, "gradient": [part.clone() for part in gradients]}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         server.state["model"] = self.aggregate(server, uploads["model"])
