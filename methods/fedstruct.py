@@ -75,7 +75,7 @@ class FedStruct(FedAvg):
     in L - 1 exchanges clients send the rows of their nodes with neighbours at other clients, and the server forwards
     them.
     Rounds: E epochs on the mean cross-entropy with S fixed; theta <- sum_k w_k theta_k; G_k is the gradient for S,
-    summed over the epochs and divided by E (for stragglers too), and the server takes an Adam step for S on sum_k w_k G_k.
+    summed over the epochs and divided by E, also for stragglers; the server takes an Adam step for S on sum_k w_k G_k.
     Messages: once rows of P^l with ids, and the nodes with entries in these rows; then theta and G_k of these nodes up,
     theta and S (n c values) down. No features or embeddings are sent, but the rows reveal which nodes are neighbours.
 
