@@ -40,7 +40,7 @@ NATURAL = ("own", "source")  # partitions whose clients come with the data
 
 WIDEST = 30  # methods of a table of pairs
 LEGENDS = {
-    "Macro-F1 and clients": "Macro-F1: mean over all datasets of the board. Worst client: the lowest score of a "
+    "Macro-F1 and clients": "Macro-F1: mean over all datasets of the board. Worst client: the worst score of a "
     "client. Spread: the standard deviation over clients. Both are means over seeds and over the datasets of the main "
     "metric.",
     "Verdicts": "Worse, equivalent, better: the probabilities that on a typical dataset the method is below the "
