@@ -50,7 +50,7 @@ SETTINGS = {  # numbers of papers, tables, experiments and hyperparameters
 }  # fmt: skip
 SAME_SPLITS = ["cora", "citeseer", "acm", "wiki", "amazon-photo"]  # on both tuned boards
 ATTACKS = ["label flip", "sign flip", "gaussian", "small deviation"]
-LABELS = r"\b(?:NCI1|docs/\S+)\b|\bTables? \d(?:(?:,| and| to| or) \d)*|\[(?:Table )?\d\]"
+LABELS = r"\b(?:NCI1|pFed1BS|docs/\S+)\b|\bTables? \d(?:(?:,| and| to| or) \d)*|\[(?:Table )?\d\]"
 
 
 def squeezed(text: str) -> str:

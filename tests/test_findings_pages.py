@@ -56,8 +56,8 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
     ranking, earlier = boards["node-3"], boards["node"]
     against, alone = ranking.inference.against["fedavg"], ranking.inference.against["local"]
     gain, macro = alone["fedavg"], ranking.macro_f1.against["local"]["fedavg"]
-    equivalent = ["fedadam", "fedyogi", "moon", "fgssl-fgsd"]
-    worse = ["local", "lg-fedavg", "fedproto", "fedtgp", "tinyproto", "fml", "fedkd", "fedlit"]
+    equivalent = ["fedadam", "fedyogi", "moon", "fedaux", "fgssl-fgsd"]
+    worse = ["local", "lg-fedavg", "fedproto", "fedtgp", "tinyproto", "fedppn", "pfed1bs", "fml", "fedkd", "fedlit"]
     for verdict, names in (("better", []), ("equivalent", equivalent), ("worse", worse)):
         assert sorted(name for name, difference in against.items() if difference.verdict == verdict) == sorted(names)
     first = sorted(against, key=lambda name: -against[name].mean)[:3]
@@ -117,9 +117,9 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
         f"FedSage {effect(best)}, pFedMe {effect(against['pfedme'])} and SCAFFOLD {effect(against['scaffold'])} "
         "have the highest means.",
         f"{papers[0]}, {papers[1]} and {papers[2]}: undecided",
-        "FedAdam, FedYogi, MOON and FGSSL's ablation FGSD are equivalent to FedAvg. FedLIT, FML, FedKD, FedTGP, "
-        "FedProto, TinyProto, LG-FedAvg and local training are worse. In macro-F1 also AdaFGL, APPLE, FedOMD and "
-        "FedGKC are worse.",
+        "FedAdam, FedYogi, MOON, FedAux and FGSSL's ablation FGSD are equivalent to FedAvg. FedLIT, FML, FedKD, "
+        "FedTGP, FedProto, FedPPN, pFed1BS, TinyProto, LG-FedAvg and local training are worse. In macro-F1 also AdaFGL, "
+        "APPLE, FedOMD and FedGKC are worse.",
         f"over {datasets} datasets",
         f"ten Louvain clients, 5 seeds, {ranked} methods, each with 8 or 16 tuning trials per dataset",
         f"accuracy {effect(gain)}, better; macro-F1 {effect(macro)}, better.",
