@@ -118,8 +118,8 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
         "have the highest means.",
         f"{papers[0]}, {papers[1]} and {papers[2]}: undecided",
         "FedAdam, FedYogi, MOON, FedAux and FGSSL's ablation FGSD are equivalent to FedAvg. FedLIT, FML, FedKD, "
-        "FedTGP, FedProto, FedPPN, pFed1BS, TinyProto, LG-FedAvg and local training are worse. In macro-F1 also AdaFGL, "
-        "APPLE, FedOMD and FedGKC are worse.",
+        "FedTGP, FedProto, FedPPN, pFed1BS, TinyProto, LG-FedAvg and local training are worse. In macro-F1 also "
+        "AdaFGL, APPLE, FedOMD and FedGKC are worse.",
         f"over {datasets} datasets",
         f"ten Louvain clients, 5 seeds, {ranked} methods, each with 8 or 16 tuning trials per dataset",
         f"accuracy {effect(gain)}, better; macro-F1 {effect(macro)}, better.",
