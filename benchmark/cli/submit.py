@@ -117,7 +117,7 @@ def validate(
     if into is not None:
         from ..submission import submit
 
-        place, added = submit.take_in(checked[0].folder, checked[0].lines, into)
+        place, added = submit.take_in(checked[0].folder, into)
         typer.echo(f"{place}: {added} self-reported rows added; next: fglbench report --results {into}", err=json)
     return 0
 

@@ -266,8 +266,7 @@ class _Run:
         task, slot.task = slot.task, None
         assert task is not None
         with afterwards():
-            Parcel(side_files).deliver(self.store)
-            self.store.append_row(row)
+            self.store.append_row(row, side_files)
             self.store.unclaim(task.claim)
             self._record(task.item, row, elsewhere=False)
 
@@ -309,8 +308,7 @@ def run_in_process(plan: Plan, store: Store, options: Options, observer: Observe
                 kept = options.embeddings, device, options.models
                 row = execute(item.cell, item.suite, parcel, federations, columns, on_round, *kept)
                 with afterwards():
-                    parcel.deliver(store)
-                    store.append_row(row)
+                    store.append_row(row, parcel.contents)
             finally:
                 store.unclaim(claim)
             summary.rows[item.suite, item.cell.key] = row

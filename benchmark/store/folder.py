@@ -24,10 +24,11 @@ import os
 import statistics
 import tempfile
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -103,10 +104,14 @@ class Store(SideFiles):
                     with self.locked(path):
                         row_file.repair(path)
 
-    def append_row(self, row: Row) -> None:
-        """Add one row and force it to disk. Other processes may append to the same file."""
+    def append_row(self, row: Row, side_files: Mapping[str, bytes] = MappingProxyType({})) -> None:
+        """Write the side files of a run, then add its row and force it to disk. Other processes may append to the same
+        file. LostFolder if the folder is not the one that was prepared.
+        """
         path = self.file(row.suite, row.method)
         self.check_there()
+        for place, data in side_files.items():
+            self.put(self.root / place, data)
         with clear_errors(self.root):
             path.parent.mkdir(parents=True, exist_ok=True)
             with self.locked(path):

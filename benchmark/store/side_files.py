@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from .curves import CurveTable
-    from .folder import Store
 
 HISTORY_BYTES, EMBEDDINGS_BYTES = 8 * 2**20, 32 * 2**20  # limits of the unpacked size, for files of any source
 SUITE_BYTES = 512 * 2**20  # limit of all files of columns of a suite
@@ -240,12 +239,6 @@ class Parcel(SideFiles):
         made = cls()
         of_run = (made.history_file, made.embeddings_file, made.model_file)
         return {made.log_file(key).as_posix(), *(place(suite, key).as_posix() for place in of_run)}
-
-    def deliver(self, store: Store) -> None:
-        """Write all contents to a results folder. LostFolder if it is not the one that was prepared."""
-        store.check_there()
-        for place, data in self.contents.items():
-            store.put(store.root / place, data)
 
     def put(self, path: Path, data: bytes) -> None:
         self.contents[path.as_posix()] = data

@@ -6,18 +6,15 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..store import Store, row_file
 from ..store.provenance import canonical
 from ..store.row_file import APART, COLUMN_FILE, CURVES, LOCKS, LOGS, NAME, PART, ROWS, SUBMISSIONS
-
-if TYPE_CHECKING:
-    from .read import Line
 
 MIB = 2**20
 FILES = 50_000  # limit
@@ -130,13 +127,12 @@ class Folder:
 @dataclass(frozen=True)
 class Verdict:
     """The outcome of a validation. rows: their number. new: suite -> number of rows that the base lacks (without a
-    base: of all rows). lines: the rows, unless results of the cache were used."""
+    base: of all rows)."""
 
     folder: Folder
     rows: int
     new: Counter[str]
     findings: Findings
-    lines: Sequence[Line] = ()
 
     @property
     def ok(self) -> bool:

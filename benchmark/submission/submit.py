@@ -21,8 +21,8 @@ from ..store.row_file import submission_folder
 from ..store.schema import Row
 from ..suites.select import CUSTOM
 from ..suites.tuned import read_tuned, write_tuned
-from .listing import METADATA, SETTINGS, SUBMISSION, Folder
-from .read import Line, standing
+from .listing import METADATA, SETTINGS, SUBMISSION, Findings, Folder
+from .read import lines_of, standing
 
 
 def _must(be: str, is_valid: Callable[[str], object]) -> AfterValidator:
@@ -164,7 +164,7 @@ def placed(out: Path) -> Iterator[Path]:
         raise UserError(f"cannot write {str(out)!r}: {error.strerror or error}") from None
 
 
-def take_in(folder: Folder, lines: Sequence[Line], results: Path) -> tuple[Path, int]:
+def take_in(folder: Folder, results: Path) -> tuple[Path, int]:
     """File a valid submission in `results/submissions/`. Return (its folder there, number of new rows).
 
     Its rows are listed as self-reported and never ranked. UserError if the metadata differ from those in the folder, or
@@ -176,7 +176,7 @@ def take_in(folder: Folder, lines: Sequence[Line], results: Path) -> tuple[Path,
         raise UserError(f"{kept} differs from the metadata of the submission; agree on one of them, then edit it there")
     store = Store(root)
     new = [
-        line.row for line in standing(lines).values()
+        line.row for line in standing(lines_of(folder, Findings())).values()
         if line.row != store.find(line.row.suite, line.row.method, line.row.key)
     ]  # fmt: skip
     for name in folder.files.get("environment", ()):

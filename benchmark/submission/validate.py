@@ -52,7 +52,7 @@ def validate(
     check_environments(folder, _machines(lines), findings)
     if folder.submission:
         _metadata(folder, lines, findings)
-    return Verdict(folder, len(lines), Counter(line.row.suite for line in fresh), findings, lines)
+    return Verdict(folder, len(lines), Counter(line.row.suite for line in fresh), findings)
 
 
 def of_suite(folder: Folder) -> dict[str, Any]:
