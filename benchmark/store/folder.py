@@ -110,8 +110,8 @@ class Store(SideFiles):
         """
         path = self.file(row.suite, row.method)
         self.check_there()
-        for place, data in side_files.items():
-            self.put(self.root / place, data)
+        for name, data in side_files.items():
+            self.put(self.root / name, data)
         with clear_errors(self.root):
             path.parent.mkdir(parents=True, exist_ok=True)
             with self.locked(path):
