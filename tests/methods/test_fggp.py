@@ -108,8 +108,10 @@ class Slow:
         return total + 1.5 * align / len(local)
 
 
-def test_rounds_equal_slow_loops(federation: Make) -> None:
-    """Three rounds of models, prototypes and memory, and predictions by it."""
+@pytest.mark.parametrize("block", [1 << 16, 40])
+def test_rounds_equal_slow_loops(federation: Make, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    """Three rounds of models, prototypes and memory, and predictions by it. block: pairs of nodes in a block."""
+    monkeypatch.setattr("fglbench.methods.fggp.views.BLOCK", block)
     world = federation(SIZES, seed=SEED)  # other seeds give ties of similarity up to rounding
     run = start(world, "fggp", PARAMS, **PLAIN)
     model = {n: v.clone() for n, v in run.simulation.server.initial_model().items()}
@@ -178,14 +180,3 @@ def test_clusters_equal_slow_search() -> None:
     expected = sorted(rows[sorted(members)].mean(0).tolist() for members in parts)
     assert len(expected) > 1
     np.testing.assert_allclose(sorted(cluster_means(rows).tolist()), expected, rtol=1e-5, atol=1e-6)
-
-
-def test_large_clients_recompute_pairs(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = federation(SIZES)
-    kept, recomputed = start(world, "fggp", PARAMS), start(world, "fggp", PARAMS)
-    for number in (1, 2):
-        expected = kept.round(number)["model"]
-        monkeypatch.setattr("fglbench.methods.fggp.views.LARGE", 1)
-        model = recomputed.round(number)["model"]
-        monkeypatch.undo()
-        torch.testing.assert_close(model, expected)
