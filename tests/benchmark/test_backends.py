@@ -366,7 +366,7 @@ def test_a_cluster_without_workers_is_an_error_after_ten_minutes(monkeypatch):
     monkeypatch.setattr(ray_backend, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     monkeypatch.setattr(ray_backend.ray, "wait", lambda *_, **__: None)
     alone, backend = SimpleNamespace(turn=None, up=False), object.__new__(ray_backend.Cluster)
-    backend.alone_since = None
+    backend.without_workers_since = None
     backend.wait([alone], 0)  # from 0.5
     backend.wait([alone], 0)  # 600
     backend.wait([alone, SimpleNamespace(turn=None, up=True)], 0)  # a worker is up
