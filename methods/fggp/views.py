@@ -157,7 +157,7 @@ class Pairs:
 
     def __init__(self, codes: torch.Tensor, linked: torch.Tensor, share: float) -> None:
         self.codes, self.linked, self.share = codes, linked, share
-        positives = linked.sum()
+        positives = linked.count_nonzero()
         self.negatives = (linked.numel() - positives).clamp(min=1)
         self.ratio = self.negatives / positives
         self.squares = codes.square().sum(1)
