@@ -142,7 +142,7 @@ def test_a_results_folder_of_trials_is_valid_except_for_its_commits(done) -> Non
     # About a changed checkout, a copy without history, and the plug-in.
     known = ("uncommitted changes", "is no git checkout", "is unknown, so")
     assert not [str(finding) for finding in report.findings.entries if not any(part in str(finding) for part in known)]
-    assert len(report.lines) == 10
+    assert report.rows == 10
 
 
 def test_without_optuna_the_command_to_install_is_named(tune, tmp_path, monkeypatch) -> None:
