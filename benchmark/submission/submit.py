@@ -21,8 +21,7 @@ from ..store.row_file import submission_folder
 from ..store.schema import Row
 from ..suites.select import CUSTOM
 from ..suites.tuned import read_tuned, write_tuned
-from .listing import METADATA, SETTINGS, SUBMISSION, Findings, Folder
-from .read import lines_of, standing
+from .listing import METADATA, SETTINGS, SUBMISSION, Folder
 
 
 def _must(be: str, is_valid: Callable[[str], object]) -> AfterValidator:
@@ -175,10 +174,7 @@ def take_in(folder: Folder, results: Path) -> tuple[Path, int]:
     if (kept := root / METADATA).is_file() and metadata(read_fields(kept)) != about:
         raise UserError(f"{kept} differs from the metadata of the submission; agree on one of them, then edit it there")
     store = Store(root)
-    new = [
-        line.row for line in standing(lines_of(folder, Findings())).values()
-        if line.row != store.find(line.row.suite, line.row.method, line.row.key)
-    ]  # fmt: skip
+    new = [row for row in folder.store.rows(latest_only=True) if row != store.find(row.suite, row.method, row.key)]
     for name in folder.files.get("environment", ()):
         _copy(folder.root / name, root / name)
     for row in new:

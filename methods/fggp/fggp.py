@@ -129,7 +129,7 @@ class FGGP(FedAvg):
         if any(backbone.linear_head or backbone.residual or backbone.layers < 2 for backbone in backbones):
             return f"{self.name} draws graphs for a plain GCN of two layers or more, without linear_head and residual"
         sizes = [client.size for client in facts.clients]
-        need = 13 * sum(n * n for n in sizes) + 16 * max(sizes) ** 2
+        need = 13 * sum(n * n for n in sizes) + 60 * max(sizes) ** 2
         if need > LIMIT:
             return f"{self.name} would need about {need / 2**30:.1f} GiB for pairs of nodes of each client, limit 8 GiB"
         return None
