@@ -4,8 +4,7 @@ DGL has builds for Python 3.10 and 3.11 in version 1.1.3 and for Python 3.12 in 
 Version 2.1.0 contains `graphbolt`, a package for sampling on disk. Its C++ library exists for torch up to 2.2 only, and
 `import dgl` fails without it, because `dgl.distributed` loads it. fglbench uses neither, so `keep_graphbolt_out`
 replaces graphbolt by an empty module before DGL is imported, unless the library fits the installed torch. This module
-imports the standard library only and runs on any Python. It also has what a worker process needs to import the main
-script of a program that calls the benchmark, and the choice of the library that multiplies matrices.
+imports the standard library only and runs on any Python. It also chooses the library that multiplies matrices.
 """
 
 from __future__ import annotations
@@ -70,17 +69,6 @@ def _graphbolt_fails() -> bool:
     except importlib.metadata.PackageNotFoundError:
         return False
     return folder.is_dir() and not any(folder.glob(f"*graphbolt_pytorch_{torch}.*"))
-
-
-UNGUARDED = 64  # exit code of a process that imports a script which calls `run` on import
-GUARD = 'each worker imports the script, which calls `run` again; put the calls under `if __name__ == "__main__":`'
-
-
-def importable_main() -> None:
-    """Prevent workers from importing a script from standard input, which has no file."""
-    main = sys.modules["__main__"]
-    if not Path(getattr(main, "__file__", None) or __file__).exists():
-        del main.__file__
 
 
 @cache

@@ -133,7 +133,7 @@ def _check_observer(observer: object) -> None:
 
 def _check_process() -> None:
     """End a worker that imports the calling script; UserError in a process that may not start others."""
-    from ..foundations import UNGUARDED
+    from ..processes import UNGUARDED
 
     process = current_process()
     if getattr(process, "_inheriting", False):

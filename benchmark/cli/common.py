@@ -57,6 +57,9 @@ def apart(plugins: Names) -> tuple[str, ...]:
     if not plugins:
         return ()
     announce()
+    from ...processes import warm_up
+
+    warm_up()  # before the next line imports torch here
     from ..suites.apart import use
 
     return use(plugins)

@@ -102,6 +102,8 @@ def carry_out(job: Job, dry_run: bool, json: bool = False, yes: bool = False) ->
         else:
             _tell(job, job.plan(), console)
         return 0
+    if not json:
+        job.prepare()
     plan = job.plan()
     if json:
         print_json(_as_data(plan))

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +26,7 @@ from ...datasets import DATASETS, PARTITIONS, SPLITS, build_federation, label_co
 from ...datasets.build import check_data
 from ...datasets.federation import Data, Federation, NodeClient
 from ...methods import METHODS
+from ...processes import start
 from ...registry import UserError
 from ..engine import BACKBONES, Diverged, Evaluator, Models, Skip
 from ..engine.device import HOST
@@ -251,10 +252,8 @@ def in_child(function: Callable[..., Iterable[Any]], plugins: Iterable[str], *ar
 
     UserError for an error of the function, and if the process ends before the function.
     """
-    context = get_context("spawn")
-    pipe, child_end = context.Pipe(duplex=False)
-    process = context.Process(target=_call, args=(child_end, function, tuple(plugins), arguments))
-    process.start()
+    pipe, child_end = Pipe(duplex=False)
+    process = start(_call, child_end, function, tuple(plugins), arguments)
     child_end.close()
     try:
         while "value" in (message := json.loads(pipe.recv_bytes())):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...processes import warm_up
 from ...registry import UserError
 from ..store import Store
 from ..store.schema import Row, mapping
@@ -46,6 +47,11 @@ class Job:
     rerun: tuple[str, ...] = ()
     missing_rows: bool = False
     in_process: bool = False
+
+    def prepare(self) -> None:
+        """Let the server of workers import torch while this process does. Optional."""
+        if not self.in_process and self.options.backend == "processes":
+            warm_up(self.options.threads)
 
     def plan(self) -> Plan:
         """What there is to do. Nothing is written. UserError for unknown names, and if no cell is selected."""
@@ -99,6 +105,7 @@ class Job:
 
     def carry_out(self, tell: Callable[[str], object], observer: Observer | None = None) -> list[Row]:
         """Plan, load and run. Return the current rows of all cells of the plan. Errors as of these steps."""
+        self.prepare()
         plan = self.plan()
         self.run(self.load(plan, tell), observer)
         return self.rows(plan)

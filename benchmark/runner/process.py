@@ -1,6 +1,6 @@
 """Workers as processes of this machine: start, give a cell, read messages, find out how it ended.
 
-`main` is the function of such a process: it imports torch once, runs cell after cell, and ends if its parent ends.
+`main` is the function of such a process: it runs cell after cell, and ends if its parent ends.
 `Host`, the actor on a node of a Ray cluster, has one such process. It does not import torch: it passes on pickled
 messages and watches its process. Errors, timeouts and memory limits of cells therefore have the same effects as on a
 single machine.
@@ -23,28 +23,25 @@ import time
 import uuid
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import parent_process, resource_tracker
+from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 
-from ...foundations import GUARD, UNGUARDED, importable_main
+from ...processes import GUARD, UNGUARDED, start
 from .system import (
     ENDING,
-    MARK,
     Ending,
     adopt,
-    deaf_children,
     devices,
     emptiest,
     end_descendants,
     end_marked,
-    ignore,
     oom_kills,
 )
 
@@ -55,7 +52,6 @@ if TYPE_CHECKING:
 
 # Exit codes of processes that were killed from outside, not by an error of a method.
 FROM_OUTSIDE = (-getattr(signal, "SIGKILL", 9), *(-number for number in ENDING))
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
 class Processes:
@@ -88,20 +84,14 @@ class Processes:
 
 
 class WorkerProcess:
-    """A spawned process with a pipe to it. log: a file for its output, deleted by `kill`."""
+    """A process with a pipe to it. log: a file for its output, deleted by `kill`."""
 
     def __init__(self, log: Path, options: Options) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe, child_end = context.Pipe()
+        self.pipe, child_end = multiprocessing.Pipe()
         self.log, self.device = log, options.device
-        self.process = context.Process(target=main, args=(child_end, str(log), options), daemon=True)
-        self.mark = f"{os.getpid()}-{uuid.uuid4().hex}"
+        self.mark = uuid.uuid4().hex
         self.oom_kills: int | None = None
-        importable_main()
-        resource_tracker.ensure_running()  # before the worker starts: it must not have the worker's mark
-        environment = {**dict.fromkeys(THREAD_VARIABLES, str(options.threads)), MARK: self.mark}
-        with _environment(environment), deaf_children():
-            self.process.start()
+        self.process = start(main, child_end, str(log), options, threads=options.threads, mark=self.mark)
         child_end.close()
 
     def give(self, suite: str, cell: Cell) -> None:
@@ -159,19 +149,6 @@ class WorkerProcess:
             errors = [line.strip() for line in lines if "Error" in line or "error" in line]
             return f": {errors[-1][:300]}" if errors else ""
         return ""
-
-
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Set variables that a child inherits: OpenMP and MKL read them only when they are loaded."""
-    before = {name: os.environ[name] for name in values if name in os.environ}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name in values:
-            os.environ.pop(name, None)
-        os.environ.update(before)
 
 
 MOST_THREADS = 1024  # per worker; the system refuses to start many more
@@ -246,7 +223,6 @@ def main(pipe: Connection, log: str, options: Options) -> None:
     worker that runs code from outside. spent: a thread of the cell is still running. Output and the stack of a crash go
     to the file `log`.
     """
-    ignore()
     threading.Thread(target=_die_with_parent, daemon=True).start()
     adopt()
     Path(log).parent.mkdir(parents=True, exist_ok=True)

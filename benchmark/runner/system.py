@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 
+from ...processes import MARK, OF_TERMINALS
+
 if TYPE_CHECKING:
     import torch
 
@@ -57,7 +59,6 @@ def _proc_number(file: str, name: str) -> int | None:
     return None
 
 
-MARK = "FGLBENCH_WORKER"  # environment variable of a worker and of all processes that it starts
 _SET_CHILD_SUBREAPER = 36  # option of prctl(2)
 _GRACE = 5.0  # seconds to wait for a killed process
 
@@ -114,8 +115,6 @@ def _mark_of(process: psutil.Process) -> str | None:
     return None
 
 
-# Ctrl-C, a closed terminal and Ctrl-\ send signals to all processes of the terminal.
-OF_TERMINALS = [getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
 ENDING = [*OF_TERMINALS, signal.SIGTERM]
 
 
@@ -151,27 +150,6 @@ def afterwards() -> Iterator[None]:
             signal.signal(number, handler)
         if received:
             signal.raise_signal(received[0])
-
-
-@contextmanager
-def deaf_children() -> Iterator[None]:
-    """Block the terminal's signals in processes that the block starts, until they call `ignore`."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, OF_TERMINALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def ignore() -> None:
-    """Ignore the terminal's signals, which the driver handles. Called by a process started with `deaf_children`."""
-    for number in OF_TERMINALS:
-        signal.signal(number, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, OF_TERMINALS)
 
 
 class Ending(NamedTuple):

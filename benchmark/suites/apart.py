@@ -11,13 +11,12 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import signal
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,8 +25,8 @@ from pydantic import ConfigDict, Field, create_model, model_validator
 
 from ...datasets import DATASETS, DatasetSpec, PartitionSpec, SplitSpec
 from ...datasets.content import Content
-from ...foundations import GUARD, UNGUARDED, importable_main
 from ...methods import METHODS
+from ...processes import GUARD, UNGUARDED, start
 from ...registry import Registry, Spec, UserError, one_line
 from ..engine import BACKBONES, Backbone, TrainConfig
 from ..engine.method import Method, answer, asked_training
@@ -97,11 +96,8 @@ class _Process:
     """The other process, which imports plug-ins and answers questions."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        context = get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, names), daemon=True)
-        importable_main()
-        self.process.start()
+        self.pipe, theirs = Pipe()
+        self.process = start(_serve, theirs, names)
         theirs.close()
 
     def receive(self) -> Any:
@@ -217,7 +213,6 @@ def _stand_in(
 
 
 def _serve(pipe: Connection, names: tuple[str, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the pipe
     os.dup2(2, 1)  # what a plug-in prints is no output of the command
     _answer(pipe, _loaded, names)
     while True:

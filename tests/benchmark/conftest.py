@@ -11,7 +11,7 @@ import pandas as pd
 import psutil
 import pytest
 
-from fglbench.benchmark.runner.system import MARK
+from fglbench.processes import MARK, UNMARKED
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 
@@ -51,6 +51,7 @@ def mark(tmp_path_factory):
         patch.setenv("TROUBLES_MARK", path)
         patch.setenv("RAY_health_check_timeout_ms", "2000")
         patch.setenv("RAY_health_check_period_ms", "500")
+        patch.setenv("RAY_AUTH_MODE", "disabled")  # else a run without an address refuses a cluster of these tests
         yield path
 
 
@@ -91,7 +92,8 @@ def workers(mark):
             environment = process.environ()
         except psutil.Error:
             return False
-        return MARK in environment and environment.get("TROUBLES_MARK") == mark
+        marked = environment.get(MARK, UNMARKED) != UNMARKED
+        return marked and environment.get("TROUBLES_MARK") == mark
 
     return lambda: [process for process in psutil.process_iter() if process.pid != os.getpid() and ours(process)]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from fglbench.benchmark.runner.system import MARK
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
+from fglbench.processes import MARK
 
 if MARK in os.environ:  # a worker, and not the process of the test
     from fglbench.benchmark.runner import execute

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
@@ -49,4 +50,16 @@ class HangsToo(Litter):
 
     def drop(self):
         Orphan.drop(self)
+        time.sleep(3600)
+
+
+@METHODS.register("l-fork")
+class Forks(Litter):
+    """A child without another program, in a session of its own, and then the worker itself goes."""
+
+    def drop(self):
+        if child := os.fork():
+            Path(os.environ["FORKED"]).write_text(str(child))
+            os._exit(3)
+        os.setsid()
         time.sleep(3600)

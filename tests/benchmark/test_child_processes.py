@@ -15,7 +15,7 @@ from fglbench.benchmark.runner.system import cpu_seconds, ended_with
 from fglbench.benchmark.store import load_results
 
 LITTER = Path(__file__).with_name("litter.py")
-ENDINGS = {"l-orphan": "ok", "l-exit": "failed", "l-hang": "timeout"}
+ENDINGS = {"l-orphan": "ok", "l-exit": "failed", "l-fork": "failed", "l-hang": "timeout"}
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="orphans find a new parent on Linux only")
 
@@ -28,20 +28,22 @@ def asleep(seconds: str) -> list[int]:
 def test_no_process_outlives_its_cell(tmp_path: Path) -> None:
     seconds = str(10**6 + uuid.uuid4().int % 10**6)
     arguments = ["run", "-m", ",".join(ENDINGS), "-d", "csbm", "-p", "uniform", "-k", "3", "--seeds", "1"]
-    arguments += ["--set", "dataset.nodes=60", "--set", "training.rounds=2", "--timeout", "20"]
-    arguments += ["--jobs", "1", "--results", str(tmp_path)]
+    arguments += ["--set", "dataset.nodes=60", "--set", "training.rounds=2", "--timeout", "10"]
+    arguments += ["--jobs", "1", "--results", str(tmp_path / "results")]
     code = "import sys; from fglbench.benchmark.cli import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments, "--plugin", str(LITTER)],
-        env={**os.environ, "LITTER": seconds}, capture_output=True, text=True, timeout=400,
+        env={**os.environ, "LITTER": seconds, "FORKED": str(tmp_path / "pid")},
+        capture_output=True, text=True, timeout=400,
     )  # fmt: skip
     left = asleep(seconds)
     for pid in left:
         psutil.Process(pid).kill()
-    rows = load_results(tmp_path)
+    rows = load_results(tmp_path / "results")
     assert dict(zip(rows["method"], rows["status"], strict=True)) == ENDINGS, done.stdout + done.stderr
     assert rows.set_index("method").loc["l-exit", "error"] == "the worker ended with exit code 3"
     assert left == []
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
 def test_only_child_processes_of_the_block_end_with_it() -> None:

@@ -188,7 +188,7 @@ def test_an_invalid_submitter_is_refused_before_any_run(suite, tmp_path):
 def test_workers_that_cannot_start_are_one_line(suite, tmp_path):
     plugin = tmp_path / "shy.py"
     plugin.write_text(
-        "import os\nfrom fglbench.benchmark.runner.system import MARK\nfrom fglbench.methods import METHODS\n"
+        "import os\nfrom fglbench.processes import MARK\nfrom fglbench.methods import METHODS\n"
         "from fglbench.methods.fedavg import FedAvg\n"
         "@METHODS.register('shy')\nclass Shy(FedAvg): pass\n"
         "assert MARK not in os.environ, 'not in a worker'"

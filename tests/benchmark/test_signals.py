@@ -180,7 +180,7 @@ def test_a_signal_waits_for_the_end_of_a_protected_block() -> None:
 @POSIX
 def test_ignored_signals_are_not_blocked() -> None:
     code = (
-        "import signal; from fglbench.benchmark.runner.system import OF_TERMINALS, ignore; "
+        "import signal; from fglbench.processes import OF_TERMINALS, ignore; "
         "signal.pthread_sigmask(signal.SIG_BLOCK, OF_TERMINALS); ignore(); "
         "print(signal.pthread_sigmask(signal.SIG_BLOCK, []) & set(OF_TERMINALS), "
         "{signal.getsignal(number) for number in OF_TERMINALS})"
