@@ -84,6 +84,15 @@ def write_atomically(path: Path, data: bytes) -> None:
         stream.write(data)
 
 
+@contextmanager
+def writing(path: Path, fix: str = "") -> Iterator[None]:
+    """Turn errors of the operating system into a UserError of one line. fix: its end, as "; use --out FILE"."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write {str(path)!r}: {error.strerror or error}{fix}") from None
+
+
 def append_bytes(path: Path, data: bytes) -> None:
     """Append all of `data` or nothing, and write it to disk. Raises OSError."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

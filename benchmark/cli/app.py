@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 from ... import __version__
@@ -44,6 +45,7 @@ WHAT = (
     "all_suites", "quick", "set_",
 )  # fmt: skip
 WHERE = ("results", "submitter", "plugin", "out", "json", "address", "backend", "device")
+PANELS = dict.fromkeys(WHAT, "What") | dict.fromkeys(WHERE, "Where") | {"help": "Help"}  # others: How
 
 
 class Group(TyperGroup):
@@ -74,38 +76,25 @@ class Command(TyperCommand):
         panels: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             if (record := parameter.get_help_record(ctx)) is not None:
-                panels.setdefault(_panel(parameter), []).append(record)
+                argument = parameter.param_type_name == "argument"
+                panels.setdefault("Arguments" if argument else PANELS.get(str(parameter.name), "How"), []).append(
+                    record
+                )
         for panel in ("Arguments", "What", "How", "Where", "Help"):
             if panel in panels:
                 with formatter.section(panel if len(panels) > 2 else "Options"):
                     formatter.write_dl(panels[panel])
 
 
-def _panel(parameter: Any) -> str:
-    name = str(parameter.name)
-    if parameter.param_type_name == "argument":
-        return "Arguments"
-    if name == "help":
-        return "Help"
-    if name in WHAT:
-        return "What"
-    return "Where" if name in WHERE else "How"
-
-
-def application(**options: Any) -> typer.Typer:
-    """A typer application whose help is grouped; `-h` is `--help`."""
-    settings = {"help_option_names": ["-h", "--help"]}
-    return typer.Typer(cls=Group, context_settings=settings, rich_markup_mode=None, **options)
-
-
-app = application(
-    name="fglbench", help="The benchmark suite for federated graph learning.", pretty_exceptions_enable=False
-)
+app = typer.Typer(
+    name="fglbench", help="The benchmark suite for federated graph learning.", cls=Group, rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False,
+)  # fmt: skip
 
 
 @app.callback(invoke_without_command=True)
 def options(
-    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="show the version")] = False
+    context: typer.Context, version: Annotated[bool, Option("--version", help="show the version")] = False
 ) -> None:
     """The benchmark suite for federated graph learning."""
     if version:

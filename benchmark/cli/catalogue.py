@@ -8,20 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument
 
 from ...registry import UserError, did_you_mean
 from .. import api
 from ..store import Store
 from ..suites.catalogue import KINDS as SINGULAR
 from . import common as given
-from .common import command, complain, names, plain_console, plain_table, print_json, why
+from .common import command, complain, facts_table, names, plain_console, plain_table, print_json, why
 from .run import show_scores
 
 if TYPE_CHECKING:
     from ..known import Progress
 
 KINDS = tuple(f"{kind}s" for kind in SINGULAR)
-Kind = Annotated[str | None, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=lambda: list(KINDS))]
+Kind = Annotated[str | None, Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=lambda: list(KINDS))]
 NAME = "a method (or dataset, partition, split, backbone, suite)"
 Entry = dict[str, Any]
 
@@ -70,11 +71,7 @@ def show(
     if entry.kind == "method":
         console.print(f"uploads: {facts.pop('uploads')}\n", soft_wrap=True)
     if facts:
-        table = plain_table()
-        table.columns[1].overflow = "fold"
-        for fact in facts.items():
-            table.add_row(*fact)
-        console.print(table, "")
+        console.print(facts_table(facts), "")
     if entry.kind == "suite":
         console.print(f"run it: fglbench run -s {name} (--dry-run: what it would run)", soft_wrap=True)
     elif not entry.parameters:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer import Argument, Option
 
 from ...registry import UserError
 from ..known import check_names, completions
@@ -23,10 +24,8 @@ if TYPE_CHECKING:
     from ..runner.job import Options
     from ..store.schema import Row, Standing
 
-Completion = Callable[[str], list[tuple[str, str]]]
 
-
-def completes(*kinds: str) -> Completion:
+def completes(*kinds: str) -> Callable[[str], list[tuple[str, str]]]:
     """Complete a typer option or argument with names of these kinds and their descriptions.
 
     kinds: method, dataset, partition, split, backbone, suite, table. In a comma list, the last name is completed.
@@ -102,12 +101,12 @@ def found_folder(folder: Path | None, suite: str | None = None) -> Path:
 
 def naming(kind: str, *flags: str, metavar: str | None = "NAME[,NAME]", help: str) -> Any:
     """An option that takes names of a kind, and completes them."""
-    return typer.Option(*flags, metavar=metavar, help=help, autocompletion=completes(kind))
+    return Option(*flags, metavar=metavar, help=help, autocompletion=completes(kind))
 
 
 def named(*kinds: str, metavar: str = "NAME", help: str | None = None) -> Any:
     """An argument that takes names of these kinds, and completes them."""
-    return typer.Argument(metavar=metavar, help=help, autocompletion=completes(*kinds))
+    return Argument(metavar=metavar, help=help, autocompletion=completes(*kinds))
 
 
 OTHERS = "only these, or others in the same suite"
@@ -117,71 +116,59 @@ Partitions = Annotated[Names, naming("partition", "-p", "--partition", help="onl
 Backbones = Annotated[Names, naming("backbone", "-b", "--backbone", help="only these; a+b: both, mixed over clients")]
 Suites = Annotated[Names, naming("suite", "-s", "--suite", metavar="SUITE[,...]", help="only these suites")]
 Splits = Annotated[Names, naming("split", "--split", help="only these splits")]
-Clients = Annotated[Names, typer.Option("-k", "--clients", metavar="N[,N]", help="only these numbers of clients")]
-Seeds = Annotated[
-    str | None, typer.Option("--seeds", metavar="N", help="a count (3), a list (0,4) or a range (3-5, 0-0)")
-]
+Clients = Annotated[Names, Option("-k", "--clients", metavar="N[,N]", help="only these numbers of clients")]
+Seeds = Annotated[str | None, Option("--seeds", metavar="N", help="a count (3), a list (0,4) or a range (3-5, 0-0)")]
 Jobs = Annotated[
-    int | None, typer.Option("-j", "--jobs", min=1, metavar="N", help="worker processes (default: one per core)")
+    int | None, Option("-j", "--jobs", min=1, metavar="N", help="worker processes (default: one per core)")
 ]
-Threads = Annotated[int, typer.Option(min=1, metavar="N", help="threads per worker")]
+Threads = Annotated[int, Option(min=1, metavar="N", help="threads per worker")]
 Device = Annotated[
-    str, typer.Option(metavar="NAME", help="cpu, cuda (one worker per GPU), cuda:N or auto (cuda if there is a GPU)")
+    str, Option(metavar="NAME", help="cpu, cuda (one worker per GPU), cuda:N or auto (cuda if there is a GPU)")
 ]
-Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="longest time of a run in seconds; 0: no limit")]
-Memory = Annotated[float | None, typer.Option(min=0.1, metavar="GIB", help="most memory of a worker in GiB")]
-Backends = Annotated[
-    str, typer.Option(metavar="NAME", help="where runs are executed: processes (of this machine) or ray")
-]
-Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="address of a running Ray cluster")]
-Rerun = Annotated[Names, typer.Option(metavar="KIND", help="run again: failed, timeout, oom, skipped, stale or all")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="print the plan and its cost; run nothing")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask before more than one core-hour")]
-Results = Annotated[Path, typer.Option("--results", metavar="DIR", callback=_expanded, help="the results folder")]
+Timeout = Annotated[float, Option(min=0, metavar="SECONDS", help="longest time of a run in seconds; 0: no limit")]
+Memory = Annotated[float | None, Option(min=0.1, metavar="GIB", help="most memory of a worker in GiB")]
+Backends = Annotated[str, Option(metavar="NAME", help="where runs are executed: processes (of this machine) or ray")]
+Address = Annotated[str | None, Option(metavar="HOST:PORT", help="address of a running Ray cluster")]
+Rerun = Annotated[Names, Option(metavar="KIND", help="run again: failed, timeout, oom, skipped, stale or all")]
+DryRun = Annotated[bool, Option("--dry-run", help="print the plan and its cost; run nothing")]
+Yes = Annotated[bool, Option("--yes", "-y", help="do not ask before more than one core-hour")]
+Results = Annotated[Path, Option("--results", metavar="DIR", callback=_expanded, help="the results folder")]
 ReadResults = Annotated[
-    Path | None, typer.Option("--results", metavar="DIR", help="the results folder [runs if it has rows, else results]")
+    Path | None, Option("--results", metavar="DIR", help="the results folder [runs if it has rows, else results]")
 ]
-Json = Annotated[bool, typer.Option("--json", help="print JSON")]
-ResultsOrSubmission = Annotated[Path, typer.Argument(metavar="PATH", help="a results folder or a submission")]
-Submitter = Annotated[str, typer.Option(envvar="FGLBENCH_SUBMITTER", help="your name, for the rows")]
+Json = Annotated[bool, Option("--json", help="print JSON")]
+ResultsOrSubmission = Annotated[Path, Argument(metavar="PATH", help="a results folder or a submission")]
+Submitter = Annotated[str, Option(envvar="FGLBENCH_SUBMITTER", help="your name, for the rows")]
 Settings = Annotated[
-    Names, typer.Option("--set", metavar="KEY=VALUE", help="change a setting: training.lr=0.1, method.mu=1 or mu=1")
+    Names, Option("--set", metavar="KEY=VALUE", help="change a setting: training.lr=0.1, method.mu=1 or mu=1")
 ]
-Parameters = Annotated[
-    Names, typer.Option("--set", metavar="KEY=VALUE", help="a parameter, as in mu=0.1 or features=raw")
-]
-MissingRows = Annotated[
-    bool, typer.Option("--record-missing", help="write a row for each run whose data is unavailable")
-]
+Parameters = Annotated[Names, Option("--set", metavar="KEY=VALUE", help="a parameter, as in mu=0.1 or features=raw")]
+MissingRows = Annotated[bool, Option("--record-missing", help="write a row for each run whose data is unavailable")]
 Embeddings = Annotated[
-    bool, typer.Option("--embeddings", help="store test embeddings for the report's t-SNE and CKA figures")
+    bool, Option("--embeddings", help="store test embeddings for the report's t-SNE and CKA figures")
 ]
-SaveModels = Annotated[
-    bool, typer.Option("--save-models", help="store the models of the best round for fglbench.load_model")
-]
+SaveModels = Annotated[bool, Option("--save-models", help="store the models of the best round for fglbench.load_model")]
 Data = Annotated[
     str | None,
-    typer.Option(
-        "--data", metavar="FOLDER", help="your own graph: a folder with nodes.csv and edges.csv, or graph.npz"
-    ),
+    Option("--data", metavar="FOLDER", help="your own graph: a folder with nodes.csv and edges.csv, or graph.npz"),
 ]
 Metric = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--metric",
         metavar="NAME",
         help="with --data: accuracy, macro-f1, roc-auc or average-precision; also selects the best round",
     ),
 ]
 TunedFile = Annotated[
-    Path | None, typer.Option("--tuned", metavar="FILE", help="file of settings, written by `fglbench tune --data`")
+    Path | None, Option("--tuned", metavar="FILE", help="file of settings, written by `fglbench tune --data`")
 ]
 PluginNames = Annotated[  # imported in another process only
-    Names, typer.Option("--plugin", metavar="FILE", help="a Python file or module that registers the methods, ...")
+    Names, Option("--plugin", metavar="FILE", help="a Python file or module that registers the methods, ...")
 ]
 Plugins = Annotated[  # imported when the command starts
     Names,
-    typer.Option(
+    Option(
         "--plugin",
         metavar="FILE",
         callback=_loaded,
@@ -246,6 +233,15 @@ def plain_table(*columns: str, numeric: bool = False) -> Table:
     table = Table(box=None, show_header=bool(columns), pad_edge=False, padding=(0, 2, 0, 0))
     for place, column in enumerate(columns or ("", "")):
         table.add_column(column, justify="right" if numeric and place else "left", no_wrap=numeric or not place)
+    return table
+
+
+def facts_table(facts: Mapping[str, str]) -> Table:
+    """A table without a header: names, and texts that are broken."""
+    table = plain_table()
+    table.columns[1].overflow = "fold"
+    for fact in facts.items():
+        table.add_row(*fact)
     return table
 
 

@@ -6,9 +6,10 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from ...registry import UserError
 from ..store.row_file import safe_name
@@ -21,9 +22,7 @@ from .submit import Meta, packed
 if TYPE_CHECKING:
     from ..compete import Standing
     from ..runner.job import Options
-    from ..store import Store
     from ..store.schema import Row
-    from ..submission.submit import Metadata
     from ..suites.cell import Cell
     from ..tune.session import Study, Tuner
 
@@ -33,19 +32,19 @@ QUICK_TRIALS, QUICK_ROUNDS, QUICK_SEEDS = 3, 40, 2
 
 
 def compete(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="a Python file that registers your method")],
-    method: Annotated[str | None, typer.Option("-m", "--method", help="the method, if the file has several")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="a preview: 3 datasets, 40 rounds, 2 seeds")] = False,
+    file: Annotated[Path, Argument(metavar="FILE", help="a Python file that registers your method")],
+    method: Annotated[str | None, Option("-m", "--method", help="the method, if the file has several")] = None,
+    quick: Annotated[bool, Option("--quick", help="a preview: 3 datasets, 40 rounds, 2 seeds")] = False,
     dataset: given.Datasets = None,
-    trials: Annotated[int | None, typer.Option("--trials", min=2, help="settings per dataset [the board's]")] = None,
-    rounds: Annotated[int | None, typer.Option("--rounds", min=3, help="rounds of a run [the board's]")] = None,
+    trials: Annotated[int | None, Option("--trials", min=2, help="settings per dataset [the board's]")] = None,
+    rounds: Annotated[int | None, Option("--rounds", min=3, help="rounds of a run [the board's]")] = None,
     seeds: given.Seeds = None,
     jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
     memory_limit: given.Memory = None, device: given.Device = "cpu", dry_run: given.DryRun = False,
     yes: given.Yes = False,
     meta: Meta = None,
     results: Annotated[
-        Path | None, typer.Option("--results", metavar="DIR", help="the results folder [runs/compete-METHOD]")
+        Path | None, Option("--results", metavar="DIR", help="the results folder [runs/compete-METHOD]")
     ] = None,
     json: given.Json = False,
 ) -> int:  # fmt: skip
@@ -57,7 +56,7 @@ def compete(
     """
     from ..compete import QUICK, standing
     from ..store import Store
-    from ..submission.submit import metadata, read_fields
+    from ..submission.submit import METADATA, metadata, read_fields
     from ..suites.select import CUSTOM
     from ..tune.session import Tuner, Wanted, studies
     from .new_and_check import check
@@ -96,9 +95,17 @@ def compete(
         said |= {**asdict(place), "against": against, "preview": preview, "results": results, "settings": tuner.out}
         typer.echo(f"rows in {results}, settings in {tuner.out}")
         if about is None:
-            typer.echo(_next(name, results, preview))
+            typer.echo(
+                "next: the same command without --quick, -d, --trials, --rounds and --seeds"
+                if preview
+                else "next, for one pull request with the method, its settings and rows: "
+                f"fglbench submit {name} --results {results}"
+            )
             return 0
-        said["submission"] = _packed(Store(results), about, tuner.out)
+        out = results / f"{safe_name(name)}-submission"
+        if (out / METADATA).is_file():  # an earlier submission of this command
+            shutil.rmtree(out)
+        said["submission"] = packed(Store(results), about, out, (BOARD,), tuner.out)
     return int(not said["submission"]["valid"])
 
 
@@ -116,16 +123,6 @@ def _rows(by_dataset: Mapping[str, list[Study]], scored: list[Cell], tuner: Tune
         cells = at_settings(scored, read_tuned(tuner.out))
         job = Job([(suite, cell) for cell in cells], Store(tuner.results), tuner.options)
         return job.carry_out(complain, Display(plain_console()))
-
-
-def _packed(store: Store, about: Metadata, settings: Path) -> dict[str, Any]:
-    """Pack the rows of the board; an earlier submission of this command is replaced."""
-    from ..submission.listing import METADATA
-
-    out = store.root / f"{safe_name(about.method)}-submission"
-    if (out / METADATA).is_file():
-        shutil.rmtree(out)
-    return packed(store, about, out, (BOARD,), settings)
 
 
 def _method_of(file: Path, wanted: str | None) -> tuple[str, str]:
@@ -150,8 +147,7 @@ def _cells(name: str, datasets: tuple[str, ...], rounds: int | None, seeds: tupl
     from ..suites.tuned import Values
 
     cells, _ = parted(Request(suites=(BOARD,), methods=(name,), datasets=datasets, seeds=seeds))
-    listed = [cell for _, cell in cells]
-    return [Values(training={"rounds": rounds}).applied(cell) if rounds else cell for cell in listed]
+    return [Values(training={"rounds": rounds}).applied(cell) if rounds else cell for _, cell in cells]
 
 
 def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float:
@@ -162,10 +158,8 @@ def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float
     def as_fedavg(cell: Cell) -> Cell:
         return cell.model_copy(update={"method": Choice(name=BASELINE)})
 
-    planned = [(as_fedavg(cell), times) for study in each for cell, times in study.planned()]
-    tuning, runs = (
-        published_costs().of(runs_of_kind) for runs_of_kind in (planned, [(as_fedavg(cell), 1) for cell in scored])
-    )
+    tuning = published_costs().of((as_fedavg(cell), times) for study in each for cell, times in study.planned())
+    runs = published_costs().of((as_fedavg(cell), 1) for cell in scored)
     hours = tuning.hours + runs.hours
     workers = options.workers(len(scored))
     typer.echo(
@@ -190,11 +184,3 @@ def _place_lines(place: Standing, name: str, preview: bool) -> list[str]:
     if preview:
         lines.append("  This is a preview: the published methods had the board's full budget. Run it without --quick.")
     return lines
-
-
-def _next(name: str, results: Path, preview: bool) -> str:
-    if preview:
-        return "next: the same command without --quick, -d, --trials, --rounds and --seeds"
-    return (
-        f"next, for one pull request with the method, its settings and rows: fglbench submit {name} --results {results}"
-    )

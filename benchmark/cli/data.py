@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from . import common as given
-from .common import Json, Parameters, Plugins, complain, names, plain_console, plain_table, print_json
+from .common import Json, Parameters, Plugins, complain, facts_table, names, plain_console, plain_table, print_json
 
 if TYPE_CHECKING:
     from ...datasets import DatasetSpec, Description
@@ -29,7 +30,7 @@ DEFAULT = ["node", "leaderboard", "overlap"]
 
 def describe(
     suite: given.Suites = None,
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="write all properties there")] = None,
+    csv: Annotated[Path | None, Option("--csv", metavar="FILE", help="write all properties there")] = None,
     json: Json = False,
 ) -> None:
     """Describe the node tasks of suites: adjusted homophily, label skew, share of a client's largest class, share of
@@ -156,8 +157,6 @@ def info(
 
     spec = DATASETS.build(name, _section(set_, {"dataset": DATASETS.cls(name)})["dataset"])
     data = spec.load()
-    table = plain_table()
-    table.columns[1].overflow = "fold"
     rows: dict[str, Any] = {"dataset": name, "what": _what(type(spec)), **statistics(data)}
     rows["options"] = ", ".join(f"{key}={value}" for key, value in spec.params().items())
     rows |= {**asdict(spec.about), "synthetic": "yes: not a real dataset" if spec.synthetic else ""}
@@ -165,13 +164,12 @@ def info(
         {"scored by": spec.scored_by.replace("_", " ")} if spec.task == "node" or spec.scored_by != "accuracy" else {}
     )
     rows |= {"source": data.source, "fingerprint": data.fingerprint, "checked": _checked(spec)}
+    rows = {key: value for key, value in rows.items() if value != ""}
     if json:
-        print_json({key.replace(" ", "_"): value for key, value in rows.items() if value != ""})
+        print_json({key.replace(" ", "_"): value for key, value in rows.items()})
         return
-    for key, value in rows.items():
-        if value != "":
-            table.add_row(key, f"{value:.4g}" if isinstance(value, float) else str(value))
-    plain_console().print(table)
+    texts = {key: f"{value:.4g}" if isinstance(value, float) else str(value) for key, value in rows.items()}
+    plain_console().print(facts_table(texts))
 
 
 @app.command()
@@ -180,11 +178,11 @@ def partition(
     partition: Annotated[
         str, given.naming("partition", "--partition", metavar="NAME", help="the partition")
     ] = "louvain",
-    clients: Annotated[int, typer.Option("--clients", "-k", metavar="K", help="number of clients")] = 10,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="seed of the run, as in `fglbench run`")] = 0,
+    clients: Annotated[int, Option("--clients", "-k", metavar="K", help="number of clients")] = 10,
+    seed: Annotated[int, Option("--seed", metavar="N", help="seed of the run, as in `fglbench run`")] = 0,
     set_: Parameters = None,
-    plot: Annotated[bool, typer.Option("--plot", help="draw the label distribution")] = False,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="file of --plot (png, pdf, svg)")] = None,
+    plot: Annotated[bool, Option("--plot", help="draw the label distribution")] = False,
+    out: Annotated[Path | None, Option("--out", metavar="FILE", help="file of --plot (png, pdf, svg)")] = None,
     plugin: Plugins = None,
     json: Json = False,
 ) -> None:
@@ -197,7 +195,12 @@ def partition(
     data = DATASETS.build(name, params["dataset"]).load()
     description = describe(data, spec(data, clients, derive(seed, "partition")))
     if json:
-        print_json(_as_data(description))
+        counts = [list(map(int, labels)) for labels in description.labels]
+        clients_data = zip(description.clients.to_dict("records"), counts, strict=True)
+        print_json({
+            "clients": [{**client, "labels": labels} for client, labels in clients_data],
+            **{name: getattr(description, name) for name in ("emd", "lost_edges", "total_edges", "coverage", "in_all")},
+        })  # fmt: skip
     else:
         _print(description)
     if plot or out:
@@ -206,16 +209,6 @@ def partition(
         path = out or Path(f"{name.replace(':', '-')}-{partition}-{clients}.png")
         save_labels(description.labels, f"{name}, {partition}, {clients} clients, seed {seed}", path)
         typer.echo(f"\nwrote {path}", err=json)
-
-
-def _as_data(description: Description) -> dict[str, Any]:
-    clients = description.clients.to_dict("records")
-    return {
-        "clients": [{**client, "labels": list(map(int, counts))}
-                    for client, counts in zip(clients, description.labels, strict=True)],
-        "emd": description.emd, "lost_edges": description.lost_edges, "total_edges": description.total_edges,
-        "coverage": description.coverage, "in_all": description.in_all,
-    }  # fmt: skip
 
 
 def _print(description: Description) -> None:

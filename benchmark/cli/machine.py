@@ -6,23 +6,23 @@ import multiprocessing
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from tabulate import tabulate
+from typer import Option
 
+from ...files import cache_dir
 from ...registry import UserError
-from ..store.provenance import environment, git_output, now
+from ..store.provenance import check_packages, environment, git_output, installed, now
 from . import common as given
-from .common import Json, Results, announce, answer, plain_console, plain_table, print_json
+from .common import Json, Results, announce, answer, facts_table, plain_console, print_json
 
 if TYPE_CHECKING:
-    from ...datasets import DatasetSpec
     from ..profile.speed import Line
 
 GIB = 2**30
@@ -36,19 +36,18 @@ def doctor(results: Results = Path("results"), json: Json = False) -> int:
     Nothing is fetched and nothing is written. Exit code 1 if torch and DGL do not work together here.
     """
     announce()
-    problem = _package_problem()
-    facts = {**dict(_packages()), "torch and DGL": problem or "work together"}
-    if not problem:
-        facts |= dict(_device())
-    facts |= dict(_folders(results))
+    problem = ""
+    try:
+        check_packages()
+    except UserError as error:
+        problem = str(error)
+    facts = {**_packages(), "torch and DGL": problem or "work together", **({} if problem else _device())}
+    facts |= _folders(results)
     sources = {} if problem else _sources()
     if json:
         print_json({"facts": facts, "sources": sources, "sound": not problem})
         return int(bool(problem))
-    table = plain_table()
-    table.columns[1].overflow = "fold"
-    for fact in facts.items():
-        table.add_row(*fact)
+    table = facts_table(facts)
     for source in dict.fromkeys(sources.values()):
         datasets = [name for name, where in sources.items() if where == source]
         for place in range(0, len(datasets), SHOWN):
@@ -57,54 +56,40 @@ def doctor(results: Results = Path("results"), json: Json = False) -> int:
     return int(bool(problem))
 
 
-def _package_problem() -> str:
-    """Why torch and DGL do not work here, in one line; empty if they do."""
-    from ..store.provenance import check_packages
-
-    try:
-        check_packages()
-    except UserError as error:
-        return str(error)
-    return ""
-
-
-def _packages() -> Iterator[tuple[str, str]]:
-    yield "fglbench", f"{_version('fglbench')} in {Path(__file__).resolve().parents[2]}"
-    yield "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    for name in ("torch", "dgl", "numpy", "scipy", "pandas"):
-        yield name, _version(name)
-    yield "optuna", _version("optuna", "not installed: only `fglbench tune` needs it (pip install 'fglbench[tune]')")
+def _packages() -> dict[str, str]:
+    missing = "not installed"
+    return {
+        "fglbench": f"{installed('fglbench') or missing} in {Path(__file__).resolve().parents[2]}",
+        "Python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+        **{name: installed(name) or missing for name in ("torch", "dgl", "numpy", "scipy", "pandas")},
+        "optuna": installed("optuna") or f"{missing}: only `fglbench tune` needs it (pip install 'fglbench[tune]')",
+    }
 
 
-def _version(package: str, missing: str = "not installed") -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return missing
-
-
-def _device() -> Iterator[tuple[str, str]]:
+def _device() -> dict[str, str]:
     import psutil
     import torch
 
     memory = psutil.virtual_memory()
-    yield "cores", f"{os.cpu_count()} (a worker process each, unless -j says otherwise)"
-    yield "memory", f"{memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB free"
     limits = ", ".join(f"{name}={os.environ[name]}" for name in THREADS if name in os.environ)
     limits = f"; {limits}" if limits else ""
-    yield "threads", f"torch would take {torch.get_num_threads()}; a worker takes --threads (1){limits}"
     cards = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-    yield "device", f"cpu{''.join(f', {name}' for name in cards)}"
+    return {
+        "cores": f"{os.cpu_count()} (a worker process each, unless -j says otherwise)",
+        "memory": f"{memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB free",
+        "threads": f"torch would take {torch.get_num_threads()}; a worker takes --threads (1){limits}",
+        "device": ", ".join(["cpu", *cards]),
+    }
 
 
-def _folders(results: Path) -> Iterator[tuple[str, str]]:
-    from ...files import cache_dir
-
+def _folders(results: Path) -> dict[str, str]:
     mirror = os.environ.get("FGLBENCH_MIRROR", "")
-    yield "cache", _folder(cache_dir(), "FGLBENCH_CACHE")
     missing = "" if Path(mirror).expanduser().is_dir() else ": there is no such folder"
-    yield "mirror", f"{mirror} (FGLBENCH_MIRROR){missing}" if mirror else "none (FGLBENCH_MIRROR is not set)"
-    yield "results", _folder(results.resolve(), "--results")
+    return {
+        "cache": _folder(cache_dir(), "FGLBENCH_CACHE"),
+        "mirror": f"{mirror} (FGLBENCH_MIRROR){missing}" if mirror else "none (FGLBENCH_MIRROR is not set)",
+        "results": _folder(results.resolve(), "--results"),
+    }
 
 
 def _folder(path: Path, setting: str) -> str:
@@ -116,24 +101,22 @@ def _folder(path: Path, setting: str) -> str:
 
 
 def _sources() -> dict[str, str]:
-    """Dataset -> first source that may have it."""
+    """Dataset -> first source that may have it. Folders are searched; the package index and upstream are not
+    contacted."""
     from ...datasets import DATASETS
-
-    return {name: _source(DATASETS.cls(name)) for name in DATASETS.names()}
-
-
-def _source(cls: type[DatasetSpec]) -> str:
-    """The first source of a dataset. Folders are searched; the package index and upstream are not contacted."""
     from ...datasets.sources import Mirror, Unavailable, cache_file
 
-    if cache_file(cls.name).is_file():
-        return "cache"
-    for route in cls.routes:
-        with suppress(Unavailable):
-            if isinstance(route, Mirror):
-                route.fetch(Path())
-            return route.kind
-    return "nowhere" if cls.routes else "generator"
+    sources = {}
+    for name in DATASETS.names():
+        routes = DATASETS.cls(name).routes
+        sources[name] = "cache" if cache_file(name).is_file() else "nowhere" if routes else "generator"
+        for route in routes if sources[name] == "nowhere" else ():
+            with suppress(Unavailable):
+                if isinstance(route, Mirror):
+                    route.fetch(Path())
+                sources[name] = route.kind
+                break
+    return sources
 
 
 T = TypeVar("T")
@@ -166,26 +149,26 @@ TABLES = (("A round", ""), ("Where the time goes, ms a round (share)", ""), ("Me
 
 
 def profile(
-    case: Annotated[list[str] | None, typer.Option("--case", help="DATASET:CLIENTS; may be repeated")] = None,
-    rounds: Annotated[int, typer.Option(min=2, help="measured rounds (with --peer: turns), after warm-up")] = 21,
-    epochs: Annotated[int, typer.Option(min=1, help="local epochs per round")] = 3,
-    threads: Annotated[int, typer.Option(min=1, help="threads of the measuring process")] = os.cpu_count() or 1,
+    case: Annotated[list[str] | None, Option("--case", help="DATASET:CLIENTS; may be repeated")] = None,
+    rounds: Annotated[int, Option(min=2, help="measured rounds (with --peer: turns), after warm-up")] = 21,
+    epochs: Annotated[int, Option(min=1, help="local epochs per round")] = 3,
+    threads: Annotated[int, Option(min=1, help="threads of the measuring process")] = os.cpu_count() or 1,
     device: given.Device = "cpu",
     all_methods: Annotated[
-        bool, typer.Option("--all-methods", help="every method, next to FedAvg, on Cora, 10 clients")
+        bool, Option("--all-methods", help="every method, next to FedAvg, on Cora, 10 clients")
     ] = False,
     method: Annotated[
         given.Names,
-        typer.Option("-m", "--method", metavar="METHOD[,METHOD]", help="these, next to FedAvg, on Cora, 10 clients"),
+        Option("-m", "--method", metavar="METHOD[,METHOD]", help="these, next to FedAvg, on Cora, 10 clients"),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="also write the tables to this Markdown file, whose other sections stay")
+        Path | None, Option(help="also write the tables to this Markdown file, whose other sections stay")
     ] = None,
     peer: Annotated[
-        str | None, typer.Option(metavar="NAME=PATH", help="instead: compare with openfgl or fedgb on Cora, 10 clients")
+        str | None, Option(metavar="NAME=PATH", help="instead: compare with openfgl or fedgb on Cora, 10 clients")
     ] = None,
     peer_python: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Python with the packages of the peer (default: this one)")
+        Path | None, Option(metavar="FILE", help="Python with the packages of the peer (default: this one)")
     ] = None,
     json: given.Json = False, plugin: given.PluginNames = None,
 ) -> None:  # fmt: skip

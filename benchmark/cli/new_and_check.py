@@ -10,8 +10,9 @@ from string import Template
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from ...files import write_atomically
+from ...files import write_atomically, writing
 from ...registry import UserError
 from ..suites.catalogue import CLASSES
 from .common import Json, Parameters, PluginNames, answer, named, print_json
@@ -52,10 +53,8 @@ def create(kind: str, name: str, folder: Path, *, torch: bool = False) -> Path:
     imports = (TORCH_IMPORTS if torch else IMPORTS).format(**places)
     template = Template((TEMPLATES / f"{'torch-' * torch}{kind}.txt").read_text(encoding="utf-8"))
     text = template.substitute(name=name, cls=cls, imports=imports)
-    try:
+    with writing(path):
         write_atomically(path, text.encode())
-    except OSError as error:
-        raise UserError(f"cannot write {str(path)!r}: {error.strerror or error}") from None
     return path
 
 
@@ -67,17 +66,15 @@ def in_tree(folder: Path) -> bool:
 app = typer.Typer(help="Start something new: a method, a partition, a split, a backbone.")
 
 
-NewName = Annotated[str, typer.Argument(metavar="NAME", help="its name in lower case, for example my-method")]
-Into = Annotated[Path, typer.Option("--into", metavar="DIR", help="the folder for the file")]
+NewName = Annotated[str, Argument(metavar="NAME", help="its name in lower case, for example my-method")]
+Into = Annotated[Path, Option("--into", metavar="DIR", help="the folder for the file")]
 
 
 @app.command()
 def method(
     name: NewName,
     into: Into = Path(),
-    torch: Annotated[
-        bool, typer.Option("--torch", help="an nn.Module and a training loop, one client at a time")
-    ] = False,
+    torch: Annotated[bool, Option("--torch", help="an nn.Module and a training loop, one client at a time")] = False,
     json: Json = False,
 ) -> None:
     """Write one file with a working method to start from, and print the next commands."""
@@ -86,22 +83,15 @@ def method(
     typer.echo("CONTRIBUTING.md describes the way from there to results on the leaderboard", err=json)
 
 
-@app.command()
-def partition(name: NewName, into: Into = Path(), json: Json = False) -> None:
-    """Write one file with a working partition to start from, and print the next commands."""
-    _started("partition", name, into, "your rule and docstring", "--quick -m fedavg -p", json)
+def _add_command(kind: str, what: str, option: str) -> None:
+    @app.command(kind, help=f"Write one file with a working {kind} to start from, and print the next commands.")
+    def command(name: NewName, into: Into = Path(), json: Json = False) -> None:
+        _started(kind, name, into, f"your {what} and docstring", f"--quick -m fedavg {option}", json)
 
 
-@app.command()
-def split(name: NewName, into: Into = Path(), json: Json = False) -> None:
-    """Write one file with a working split to start from, and print the next commands."""
-    _started("split", name, into, "your rule and docstring", "--quick -m fedavg --split", json)
-
-
-@app.command()
-def backbone(name: NewName, into: Into = Path(), json: Json = False) -> None:
-    """Write one file with a working backbone to start from, and print the next commands."""
-    _started("backbone", name, into, "your layer and docstring", "--quick -m fedavg -b", json)
+_add_command("partition", "rule", "-p")
+_add_command("split", "rule", "--split")
+_add_command("backbone", "layer", "-b")
 
 
 def _started(kind: str, name: str, into: Path, what: str, option: str, json: bool, *, torch: bool = False) -> None:
@@ -123,7 +113,7 @@ REAL_DATA = "also check on a real dataset; fetch it if needed  [default: if it i
 def check(
     name: Annotated[str, named(*CLASSES, help="a method (or dataset, partition, split, backbone)")],
     set_: Parameters = None, plugin: PluginNames = None,
-    real: Annotated[bool | None, typer.Option(help=REAL_DATA)] = None, json: Json = False,
+    real: Annotated[bool | None, Option(help=REAL_DATA)] = None, json: Json = False,
 ) -> int:  # fmt: skip
     """Run the contract on a method, dataset, partition, split or backbone: in the tree, in a --plugin, or installed.
 

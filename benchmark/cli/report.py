@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from ...registry import UserError
 from ..store.judged import Verdicts
@@ -21,18 +24,18 @@ if TYPE_CHECKING:
 def report(
     results: Annotated[
         Path | None,
-        typer.Option("--results", metavar="DIR", help="the results folder [runs while it has rows; --check: results]"),
+        Option("--results", metavar="DIR", help="the results folder [runs while it has rows; --check: results]"),
     ] = None,
     readme: Annotated[
         Path | None,
-        typer.Option(help="the README with the leaderboard block (default: next to the results folder, if it has one)"),
+        Option(help="the README with the leaderboard block (default: next to the results folder, if it has one)"),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="write nothing; exit code 1 if a file is out of date")] = False,
-    no_figures: Annotated[bool, typer.Option("--no-figures", help="do not draw figures again")] = False,
-    html: Annotated[bool, typer.Option("--html", help="also write HTML pages")] = False,
+    check: Annotated[bool, Option("--check", help="write nothing; exit code 1 if a file is out of date")] = False,
+    no_figures: Annotated[bool, Option("--no-figures", help="do not draw figures again")] = False,
+    html: Annotated[bool, Option("--html", help="also write HTML pages")] = False,
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="[DIR]", help="with --html: folder of the pages (default: site in the results folder)"),
+        Argument(metavar="[DIR]", help="with --html: folder of the pages (default: site in the results folder)"),
     ] = None,
     json: Json = False,
 ) -> int:
@@ -43,15 +46,16 @@ def report(
         raise UserError("--check writes nothing and --html writes pages: use one of them")
     results = Path(SHIPPED) if results is None and check else found_folder(results)
     site = (folder or results / "site") if html else None
+    made = partial(_made, results, readme, not no_figures)
     about = *map(str, (results.resolve(), readme, site)), no_figures, check
     with answer(json) as said:
         if check:
-            return _check(results, readme, not no_figures, about, said)
+            return _check(results, made, about, said)
         if site is None:
-            said |= _written(results, readme, not no_figures)[1]
+            said |= _write(made(), results)
             return 0
         shown = Verdicts().of(
-            _files(results, made=False), about, lambda: _site(results, readme, not no_figures, site),
+            _files(results, made=False), about, lambda: _write_site(made(), results, site),
             lambda: [*_files(results, made=True), *sorted(path for path in site.rglob("*") if path.is_file())],
         )  # fmt: skip
         said |= {"page": site / "index.html", **shown}
@@ -59,10 +63,16 @@ def report(
     return 0
 
 
-def _check(results: Path, readme: Path | None, figures: bool, about: tuple[object, ...], said: dict[str, Any]) -> int:
+def _check(results: Path, made: Callable[[], Report], about: tuple[object, ...], said: dict[str, Any]) -> int:
     """Print the stale files. Exit code 1 if there are any."""
-    files = [*_files(results, made=False), *_files(results, made=True)]
-    said |= Verdicts().of(files, about, lambda: _checked(results, readme, figures))
+
+    def judge() -> dict[str, Any]:
+        from ...report import build
+
+        report = made()
+        return {"stale": list(map(str, build.stale(report))), "total": len(report.texts) + len(report.figures)}
+
+    said |= Verdicts().of([*_files(results, made=False), *_files(results, made=True)], about, judge)
     for path in said["stale"]:
         typer.echo(f"stale: {path}")
     if said["stale"]:
@@ -98,30 +108,23 @@ def _made(results: Path, readme: Path | None, figures: bool) -> Report:
     return build.make(results, readme, figures=figures)
 
 
-def _checked(results: Path, readme: Path | None, figures: bool) -> dict[str, Any]:
+def _write(made: Report, results: Path) -> dict[str, Any]:
     from ...report import build
 
-    made = _made(results, readme, figures)
-    return {"stale": list(map(str, build.stale(made))), "total": len(made.texts) + len(made.figures)}
-
-
-def _written(results: Path, readme: Path | None, figures: bool) -> tuple[Report, dict[str, Any]]:
-    from ...report import build
-
-    made = _made(results, readme, figures)
     changed = build.write(made)
     head = results / ("LEADERBOARD.md" if made.boards else "REPRODUCTION.md")
     shown = [records(table) for ranking in made.boards[:1] for table in show_ranking(ranking)]
     total = len(made.texts) + len(made.figures)
     typer.echo(f"{head}: {len(changed)} of {total} files renewed")
-    return made, {"page": head, "tables": shown, "renewed": changed, "total": total}
+    return {"page": head, "tables": shown, "renewed": changed, "total": total}
 
 
-def _site(results: Path, readme: Path | None, figures: bool, site: Path) -> dict[str, Any]:
+def _write_site(made: Report, results: Path, site: Path) -> dict[str, Any]:
     from ...report import build
     from ...report.text import data_size
 
-    count, largest = build.write_site(_written(results, readme, figures)[0], site)
+    _write(made, results)
+    count, largest = build.write_site(made, site)
     return {"pages": count, "largest": data_size(largest)}
 
 
@@ -147,10 +150,10 @@ FORMS = (".csv", ".tex", ".parquet")
 
 
 def export(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="the file to write: .csv, .tex (LaTeX) or .parquet")],
+    file: Annotated[Path, Argument(metavar="FILE", help="the file to write: .csv, .tex (LaTeX) or .parquet")],
     suite: given.Suites = None, method: given.Methods = None, dataset: given.Datasets = None,
     clients: given.Clients = None, partition: given.Partitions = None,
-    metric: Annotated[str, typer.Option(metavar="NAME", help="column for LaTeX: score, val or macro_f1")] = "score",
+    metric: Annotated[str, Option(metavar="NAME", help="column for LaTeX: score, val or macro_f1")] = "score",
     results: given.ReadResults = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Write rows to a file: CSV or Parquet with a column for each setting, or a LaTeX table.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from ...registry import UserError, did_you_mean
 from . import common as given
@@ -29,10 +30,10 @@ TABLE = "a table's name, as fgssl-table1; without it all are listed, with --dry-
 def reproduce(
     table: Annotated[str | None, given.named("table", metavar="TABLE", help=TABLE)] = None,
     only: Annotated[
-        Names, typer.Option("--only", metavar="NAMES", help="these datasets and methods (our or the paper's names)")
+        Names, Option("--only", metavar="NAMES", help="these datasets and methods (our or the paper's names)")
     ] = None,
     reading: Annotated[
-        Names, typer.Option("--reading", metavar="NAMES", help="only the runs of these readings of the paper")
+        Names, Option("--reading", metavar="NAMES", help="only the runs of these readings of the paper")
     ] = None,
     clients: given.Clients = None, split: given.Splits = None, seeds: given.Seeds = None,
     jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
@@ -40,7 +41,7 @@ def reproduce(
     backend: given.Backends = "processes", address: given.Address = None,
     rerun: given.Rerun = None, dry_run: given.DryRun = False, yes: given.Yes = False,
     results: given.Results = Path("runs"), submitter: given.Submitter = "",
-    json: Annotated[bool, typer.Option("--json", help="the tables, or with --dry-run the plan, as JSON")] = False,
+    json: Annotated[bool, Option("--json", help="the tables, or with --dry-run the plan, as JSON")] = False,
 ) -> int:  # fmt: skip
     """Run a results table of one of the papers, with its protocol. `fglbench report` compares the values.
 
@@ -175,8 +176,8 @@ EQUAL = 1e-6  # rounding of float32 in a mean over clients
 
 def verify(
     path: given.ResultsOrSubmission,
-    sample: Annotated[int, typer.Option("--sample", min=1, metavar="N", help="experiments, with all seeds")] = 3,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="seed of the random sample [any]")] = None,
+    sample: Annotated[int, Option("--sample", min=1, metavar="N", help="experiments, with all seeds")] = 3,
+    seed: Annotated[int | None, Option("--seed", min=0, help="seed of the random sample [any]")] = None,
     method: Annotated[
         Names, given.naming("method", "-m", "--method", metavar=None, help="only rows of these methods")
     ] = None,
@@ -187,10 +188,10 @@ def verify(
     jobs: given.Jobs = None, timeout: given.Timeout = 3600, device: given.Device = "cpu",
     backend: given.Backends = "processes", address: given.Address = None,
     record: Annotated[
-        Path | None, typer.Option("--record", metavar="DIR", help="maintainers: write the verdicts to DIR/verified.csv")
+        Path | None, Option("--record", metavar="DIR", help="maintainers: write the verdicts to DIR/verified.csv")
     ] = None,
-    by: Annotated[str, typer.Option("--by", envvar="FGLBENCH_SUBMITTER", help="your name, for --record")] = "",
-    contract: Annotated[bool, typer.Option("--contract/--no-contract", help="check the methods as well")] = True,
+    by: Annotated[str, Option("--by", envvar="FGLBENCH_SUBMITTER", help="your name, for --record")] = "",
+    contract: Annotated[bool, Option("--contract/--no-contract", help="check the methods as well")] = True,
     json_: given.Json = False, plugin: given.PluginNames = None,
 ) -> int:  # fmt: skip
     """Run a random sample of the rows of PATH again with the installed code, and compare. Exit code 1 if one fails.
@@ -246,15 +247,11 @@ def _tell(comparisons: Sequence[Comparison], how: str) -> list[dict[str, Any]]:
     equal = sum(abs(comparison.difference("score") or 0) <= EQUAL for comparison in comparisons if comparison.ours)
     typer.echo(f"{equal} of {len(comparisons)} scores are equal to rounding, which tells of the same type of machine")
     typer.echo(f"{sum(comparison.passed for comparison in comparisons)} of {len(comparisons)} rows passed ({how})")
-    return list(map(_as_data, comparisons))
-
-
-def _as_data(comparison: Comparison) -> dict[str, Any]:
-    theirs, ours = comparison.theirs, comparison.ours
-    return {
-        "suite": theirs.suite, "key": theirs.key, "theirs": theirs.score, "ours": ours.score if ours else None,
-        "bar": comparison.bar, "problems": comparison.problems,
-    }  # fmt: skip
+    return [
+        {"suite": one.theirs.suite, "key": one.theirs.key, "theirs": one.theirs.score,
+         "ours": one.ours.score if one.ours else None, "bar": one.bar, "problems": one.problems}
+        for one in comparisons
+    ]  # fmt: skip
 
 
 def _table(comparisons: Sequence[Comparison]) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer import Argument, Option
 
 from ...registry import UserError, did_you_mean
 from . import common as given
@@ -32,8 +33,8 @@ def run(
     suite: Annotated[
         Names, given.naming("suite", "-s", "--suite", metavar=None, help="a suite by name, or a YAML file")
     ] = None,
-    all_suites: Annotated[bool, typer.Option("--all", help="every leaderboard suite")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="the suite `quick`: about a minute")] = False,
+    all_suites: Annotated[bool, Option("--all", help="every leaderboard suite")] = False,
+    quick: Annotated[bool, Option("--quick", help="the suite `quick`: about a minute")] = False,
     method: given.Methods = None, dataset: given.Datasets = None, partition: given.Partitions = None,
     clients: given.Clients = None, split: given.Splits = None, backbone: given.Backbones = None,
     seeds: given.Seeds = None,
@@ -44,7 +45,7 @@ def run(
     rerun: given.Rerun = None, missing_rows: given.MissingRows = False, embeddings: given.Embeddings = False,
     save_models: given.SaveModels = False,
     dry_run: given.DryRun = False, yes: given.Yes = False,
-    json: Annotated[bool, typer.Option("--json", help="with --dry-run: the plan as JSON")] = False,
+    json: Annotated[bool, Option("--json", help="with --dry-run: the plan as JSON")] = False,
     results: given.Results = Path("runs"), submitter: given.Submitter = "", plugin: given.PluginNames = None,
 ) -> int:  # fmt: skip
     """Run methods on datasets. Finished runs are not repeated.
@@ -96,18 +97,18 @@ def carry_out(job: Job, dry_run: bool, json: bool = False, yes: bool = False) ->
         raise UserError("--json prints a plan: give --dry-run as well (the rows of a run are CSV files already)")
     job.options.check()
     console = plain_console()
-    if dry_run and not json:
-        if (known := job.outlook()) is not None:
-            _tell(job, known, console)
-        else:
-            _tell(job, job.plan(), console)
-        return 0
-    if not json:
-        job.prepare()
-    plan = job.plan()
     if json:
-        print_json(_as_data(plan))
+        print_json(_as_data(job.plan()))
         return 0
+    if dry_run:
+        foreseen: Plan[Any] = job.outlook() or job.plan()
+        _tell_plan(foreseen, console)
+        for line in outline(foreseen.todo):
+            console.print(line, soft_wrap=True)
+        _tell_cost(job, foreseen, console)
+        return 0
+    job.prepare()
+    plan = job.plan()
     from ..runner.system import as_interrupts
     from .progress import Display
 
@@ -128,13 +129,6 @@ def carry_out(job: Job, dry_run: bool, json: bool = False, yes: bool = False) ->
     console.print(end, soft_wrap=True)
     complete = summary.ok and len(left.items) == len(plan.items)
     return 0 if complete and not plan.counts()["failed"] else 1
-
-
-def _tell(job: Job, plan: Plan[C], console: Console) -> None:
-    _tell_plan(plan, console)
-    for line in outline(plan.todo):
-        console.print(line, soft_wrap=True)
-    _tell_cost(job, plan, console)
 
 
 def _tell_cost(job: Job, plan: Plan[C], console: Console) -> float:
@@ -184,7 +178,7 @@ def outline(items: list[Item[C]]) -> list[str]:
 
 
 def adopt(
-    name: Annotated[str, typer.Argument(metavar="METHOD", help="a method with a submission, whose code is merged")],
+    name: Annotated[str, Argument(metavar="METHOD", help="a method with a submission, whose code is merged")],
     jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
     memory_limit: given.Memory = None, device: given.Device = "cpu",
     backend: given.Backends = "processes", address: given.Address = None,
@@ -320,7 +314,7 @@ def show_ranking(ranking: Ranking) -> list[Table]:
 
 def _tables(board: Board) -> Iterator[Table]:
     from ...report.statistics import paired_difference
-    from ...report.text import data_size, gap_unit, mean_std, points, unit
+    from ...report.text import data_size, gap_unit, mean_std, points, unit, with_bounds
 
     for task in board.tasks:
         seeds, measures = board.seeds_of(task), {name: board.measures(task, name) for name in board.entrants}
@@ -337,7 +331,6 @@ def _tables(board: Board) -> Iterator[Table]:
             elif base is not None:
                 both = seeds[[entrant, base]].dropna()
                 gap = paired_difference(both[entrant], both[base])
-                known = gap.low == gap.low
-                cells.append(points(gap.mean) + (f" ({points(gap.low)} to {points(gap.high)})" if known else ""))
+                cells.append(with_bounds(gap) if gap.low == gap.low else points(gap.mean))
             table.add_row(str(entrant), *cells, data_size(scores["traffic"]))
         yield table

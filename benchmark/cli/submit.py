@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from ..submission.listing import METADATA, Verdict
 from . import common as given
@@ -17,23 +18,21 @@ if TYPE_CHECKING:
     from ..submission.submit import Metadata
 
 Text = str | None
-Meta = Annotated[
-    Path | None, typer.Option("--meta", metavar="FILE", help="a YAML or JSON file with the metadata below")
-]
+Meta = Annotated[Path | None, Option("--meta", metavar="FILE", help="a YAML or JSON file with the metadata below")]
 
 
 def submit(
     name: Annotated[str, given.named("method", metavar="METHOD", help="the method whose rows are packed")],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="folder of the submission [METHOD-submission]")
+        Path | None, Option("--out", metavar="DIR", help="folder of the submission [METHOD-submission]")
     ] = None,
     suite: given.Suites = None, results: given.ReadResults = None, meta: Meta = None, tuned: given.TunedFile = None,
-    paper: Annotated[Text, typer.Option(metavar="TEXT", help="citation or address; 'unpublished' if none")] = None,
-    code: Annotated[Text, typer.Option(metavar="TEXT", help="address of the code that made the rows")] = None,
-    licence: Annotated[Text, typer.Option(metavar="TEXT", help="licence of the code: MIT, Apache-2.0, ...")] = None,
-    hardware: Annotated[Text, typer.Option(metavar="TEXT", help="processor, cores, memory")] = None,
-    contact: Annotated[Text, typer.Option(metavar="TEXT", help="e-mail, address or @name")] = None,
-    notes: Annotated[Text, typer.Option(metavar="TEXT", help="other remarks")] = None,
+    paper: Annotated[Text, Option(metavar="TEXT", help="citation or address; 'unpublished' if none")] = None,
+    code: Annotated[Text, Option(metavar="TEXT", help="address of the code that made the rows")] = None,
+    licence: Annotated[Text, Option(metavar="TEXT", help="licence of the code: MIT, Apache-2.0, ...")] = None,
+    hardware: Annotated[Text, Option(metavar="TEXT", help="processor, cores, memory")] = None,
+    contact: Annotated[Text, Option(metavar="TEXT", help="e-mail, address or @name")] = None,
+    notes: Annotated[Text, Option(metavar="TEXT", help="other remarks")] = None,
     json: given.Json = False, plugin: given.Plugins = None,
 ) -> None:  # fmt: skip
     """Pack the rows of a method with curves, environments and metadata. An invalid submission is not written.
@@ -83,12 +82,10 @@ BASE = "a commit or folder whose rows must all be in PATH unchanged"
 
 def validate(
     path: given.ResultsOrSubmission,
-    base: Annotated[str | None, typer.Option("--base", metavar="REF_OR_DIR", help=BASE)] = None,
-    maintainer: Annotated[
-        bool, typer.Option("--maintainer", help="as a maintainer: allow new rows that are ranked")
-    ] = False,
+    base: Annotated[str | None, Option("--base", metavar="REF_OR_DIR", help=BASE)] = None,
+    maintainer: Annotated[bool, Option("--maintainer", help="as a maintainer: allow new rows that are ranked")] = False,
     into: Annotated[
-        Path | None, typer.Option("--into", metavar="DIR", help="add a valid submission to this results folder")
+        Path | None, Option("--into", metavar="DIR", help="add a valid submission to this results folder")
     ] = None,
     json: given.Json = False,
 ) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from ...registry import UserError
 from ..store.row_file import SHIPPED, WRITTEN
@@ -28,24 +29,24 @@ def tune(
     ] = "",
     method: given.Methods = None, dataset: given.Datasets = None,
     trials: Annotated[
-        int | None, typer.Option("--trials", min=1, help="settings per method and dataset [8, or 16 for large spaces]")
+        int | None, Option("--trials", min=1, help="settings per method and dataset [8, or 16 for large spaces]")
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option("--seeds", help="from 100 on: one, a list (100,101) or a range [the suite's]")
+        str | None, Option("--seeds", help="from 100 on: one, a list (100,101) or a range [the suite's]")
     ] = None,
-    rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="rounds of a full trial [the suite's]")] = None,
+    rounds: Annotated[int | None, Option("--rounds", min=1, help="rounds of a full trial [the suite's]")] = None,
     jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
     data: given.Data = None, metric: given.Metric = None, set_: given.Settings = None,
     memory_limit: given.Memory = None, device: given.Device = "cpu",
     backend: given.Backends = "processes", address: given.Address = None,
     rerun: given.Rerun = None, dry_run: given.DryRun = False,
     results: Annotated[
-        Path | None, typer.Option("--results", metavar="DIR", help="the results folder [results; with --data: runs]")
+        Path | None, Option("--results", metavar="DIR", help="the results folder [results; with --data: runs]")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="file for the settings [the one that the suite reads]")
+        Path | None, Option("--out", metavar="FILE", help="file for the settings [the one that the suite reads]")
     ] = None,
-    report: Annotated[bool, typer.Option("--report", help="run nothing; write a page and a figure")] = False,
+    report: Annotated[bool, Option("--report", help="run nothing; write a page and a figure")] = False,
     submitter: given.Submitter = "",
     json: given.Json = False, plugin: given.PluginNames = None,
 ) -> int:  # fmt: skip
@@ -141,19 +142,11 @@ def _tell_cost(studies: list[Study]) -> list[dict[str, Any]]:
         "method", "dataset", "own settings", "trials per rung", "rounds per rung", "runs", "rounds", numeric=True
     )
     for study in studies:
-        sizes, rungs = (" ".join(map(str, numbers)) for numbers in (study.sizes, study.rungs))
-        cell = study.cell
-        table.add_row(
-            cell.method.name,
-            cell.dataset.name,
-            str(study.design.own_settings),
-            sizes,
-            rungs,
-            str(study.size),
-            str(study.rounds),
-        )
+        rungs = (" ".join(map(str, numbers)) for numbers in (study.sizes, study.rungs))
+        numbers = map(str, (study.design.own_settings, *rungs, study.size, study.rounds))
+        table.add_row(study.cell.method.name, study.cell.dataset.name, *numbers)
     plain_console().print(table)
-    cells, rounds = (sum(column) for column in zip(*((study.size, study.rounds) for study in studies), strict=True))
+    cells, rounds = sum(study.size for study in studies), sum(study.rounds for study in studies)
     typer.echo(f"{_studies(studies)}: {cells} runs, {rounds} rounds")
     return [
         {"study": study.id, "settings": study.design.own_settings, "trials_per_rung": study.sizes,
@@ -188,18 +181,18 @@ FOLDER = "runs/recommend-{}"
 def recommend(
     data: given.Data = None,
     metric: given.Metric = None,
-    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="time limit: 90s, 10m, 1.5h")] = "10m",
+    budget: Annotated[str, Option("--budget", metavar="TIME", help="time limit: 90s, 10m, 1.5h")] = "10m",
     method: Annotated[
-        given.Names, typer.Option("-m", "--method", help="more than local, fedavg, ditto [from the leaderboard]")
+        given.Names, Option("-m", "--method", help="more than local, fedavg, ditto [from the leaderboard]")
     ] = None,
     partition: given.Partitions = None, clients: given.Clients = None, split: given.Splits = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", min=3, help="runs of each method [as many as fit]")] = None,
+    seeds: Annotated[int | None, Option("--seeds", min=3, help="runs of each method [as many as fit]")] = None,
     jobs: given.Jobs = None, threads: given.Threads = 1, memory_limit: given.Memory = None,
     device: given.Device = "cpu",
     results: Annotated[
-        Path | None, typer.Option("--results", metavar="DIR", help="the results folder [runs/recommend-NAME]")
+        Path | None, Option("--results", metavar="DIR", help="the results folder [runs/recommend-NAME]")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only properties and the leaderboard's advice")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="only properties and the leaderboard's advice")] = False,
     json: given.Json = False, plugin: given.PluginNames = None,
 ) -> None:  # fmt: skip
     """Recommend a method for your own graph: tune a few methods equally on your clients.

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ...files import write_atomically
+from ...files import write_atomically, writing
 from ...registry import UserError
 from .row_file import record
 
@@ -72,7 +72,5 @@ def read(results: Path) -> list[Verified]:
 def add(results: Path, new: Iterable[Verified]) -> None:
     """Append verdicts. UserError as for `read`, and if the folder cannot be written."""
     lines = [record(COLUMNS), *(record(each.model_dump().values()) for each in [*read(results), *new])]
-    try:
+    with writing(results / FILE):
         write_atomically(results / FILE, b"".join(lines))
-    except OSError as error:
-        raise UserError(f"cannot write {str(results / FILE)!r}: {error.strerror or error}") from None

@@ -152,15 +152,13 @@ def placed(out: Path) -> Iterator[Path]:
         raise UserError(f"--out {str(out)!r}: a submission is a folder of a pull request, not a zip file")
     if out.exists() or out.is_symlink():
         raise UserError(f"{str(out)!r} exists already; remove it, or give another --out")
-    try:
+    with files.writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.", suffix=".tmp") as temporary:
             folder = Path(temporary) / "submission"
             folder.mkdir()
             yield folder
             os.replace(folder, out)
-    except OSError as error:
-        raise UserError(f"cannot write {str(out)!r}: {error.strerror or error}") from None
 
 
 def take_in(folder: Folder, results: Path) -> tuple[Path, int]:

@@ -31,7 +31,7 @@ from typing import Any
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
-from ...files import write_atomically
+from ...files import write_atomically, writing
 from ...registry import UserError
 from ...yamltext import parse
 from ..store.provenance import canonical
@@ -125,14 +125,11 @@ def _table(text: str, source: str) -> Table:
 
 def check_writable(path: Path) -> None:
     """Raise UserError if a file of settings cannot be written. Called before trials run."""
-    try:
+    with writing(path, "; use --out FILE"):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise UserError(f"cannot write {str(path)!r}: {error.strerror or error}; use --out FILE") from None
+        tempfile.TemporaryFile(dir=path.parent).close()
 
 
 def write_tuned(path: Path, table: Mapping[str, Mapping[str, Tuned]]) -> None:
@@ -142,7 +139,5 @@ def write_tuned(path: Path, table: Mapping[str, Mapping[str, Tuned]]) -> None:
         for method in sorted(table)
     }
     text = HEAD + yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
-    try:
+    with writing(path, "; use --out FILE"):
         write_atomically(path, text.encode())
-    except OSError as error:
-        raise UserError(f"cannot write {str(path)!r}: {error.strerror or error}; use --out FILE") from None

@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 from optuna.trial import create_trial
 
-from ...files import write_atomically
+from ...files import write_atomically, writing
 from ...registry import UserError
 from ...report.figures.style import COLOURS, FAINT, RC, legend_below, looks, packed, short
 from ...report.text import ABSENT, markdown_table as sheet, md, score_text
@@ -46,11 +46,9 @@ def write(results: Path, suite: str, settings: Path) -> Path:
     if not finished_studies:
         raise UserError(f"no finished study of suite {suite!r} in {settings}; run `fglbench tune -s {suite}` first")
     folder = results / APART / finished_studies[0].study.suite
-    try:
+    with writing(folder, "; use --results DIR"):
         write_atomically(folder / FIGURE, picture([entry.study for entry in finished_studies]))
         write_atomically(folder / PAGE, page(finished_studies).encode())
-    except OSError as error:
-        raise UserError(f"cannot write {str(folder)!r}: {error.strerror or error}; use --results DIR") from None
     return folder / PAGE
 
 

@@ -15,6 +15,7 @@ from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.catalogue import FAMILIES
 from fglbench.benchmark.suites.select import Request, select
 from fglbench.methods import METHODS
+from fglbench.registry import UserError
 from fglbench.report.groups import family
 
 QUICK = ["run", "--quick", "-m", "fedavg", "-d", "cora", "--dry-run"]
@@ -133,7 +134,10 @@ def test_doctor_is_short_and_names_the_sources_of_data(json_of, tmp_path, monkey
 
 
 def test_doctor_names_the_problem(cli, monkeypatch):
-    monkeypatch.setattr("fglbench.benchmark.cli.machine._package_problem", lambda: "DGL has no build")
+    def unfit() -> None:
+        raise UserError("DGL has no build")
+
+    monkeypatch.setattr("fglbench.benchmark.cli.machine.check_packages", unfit)
     assert json.loads(cli("doctor --json", 1))["facts"]["torch and DGL"] == "DGL has no build"
 
 
