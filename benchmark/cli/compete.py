@@ -144,10 +144,10 @@ def _method_of(file: Path, wanted: str | None) -> tuple[str, str]:
 
 def _cells(name: str, datasets: tuple[str, ...], rounds: int | None, seeds: tuple[int, ...]) -> list[Cell]:
     from ..suites.select import Request, parted  # not `select`, which warns about settings that are not tuned
-    from ..suites.tuned import Values
+    from ..suites.tuned import with_rounds
 
     cells, _ = parted(Request(suites=(BOARD,), methods=(name,), datasets=datasets, seeds=seeds))
-    return [Values(training={"rounds": rounds}).applied(cell) if rounds else cell for _, cell in cells]
+    return [with_rounds(cell, rounds) if rounds else cell for _, cell in cells]
 
 
 def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float:

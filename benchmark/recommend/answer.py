@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ...report.statistics import Difference, paired_difference
-from ...report.text import data_size, points
+from ...report.text import data_size, points, with_bounds
 from ..store import Store
 from ..suites.catalogue import entry
 
@@ -193,9 +193,7 @@ def _leaving(method: str) -> list[str]:
 
 
 def _points(gap: Difference) -> str:
-    if gap.low != gap.low:
-        return points(gap.mean)
-    return f"{points(gap.mean)} ({points(gap.low)} to {points(gap.high)})"
+    return with_bounds(gap) if gap.low == gap.low else points(gap.mean)
 
 
 def _verdict(gap: Difference) -> str:

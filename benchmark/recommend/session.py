@@ -23,8 +23,8 @@ from ..store.schema import Row
 from ..suites.cell import Cell
 from ..suites.select import CUSTOM, select
 from ..suites.suite import TUNING_SEED
-from ..suites.tuned import Values
-from ..tune.session import Study, Tuner, own_settings
+from ..suites.tuned import with_rounds
+from ..tune.session import Study, Tuner, own_settings, rungs_of
 from .answer import ALONE, BASELINE
 
 ROUNDS = (10, 15, 20, 30, 40, 60, 80, 100)
@@ -48,22 +48,11 @@ class Plan:
     seeds: int
     seconds: float = 0.0
 
-    def cells(self, rounds: int) -> int:
-        """The number of cells of a method that run for this number of rounds."""
-        first, last = self.first, self.rounds
-        long = max(2, self.trials // 4) + self.seeds
-        return self.trials if rounds == first != last else long if rounds == last else 0
-
-    @property
-    def first(self) -> int:
-        """Rounds of a trial's first stage."""
-        return max(1, self.rounds // 3)
-
     def cost(self, cost: Cost, workers: int) -> float:
         """Expected seconds on this number of workers."""
-        spent = sum(cost(name, rounds) * self.cells(rounds) for name in self.methods
-                    for rounds in (self.first, self.rounds))  # fmt: skip
-        return spent / workers
+        runs = rungs_of(self.rounds, self.trials)
+        runs[self.rounds] += self.seeds
+        return sum(cost(name, rounds) * n for name in self.methods for rounds, n in runs.items()) / workers
 
 
 def planned(candidates: Sequence[str], cost: Cost, budget: float, workers: int) -> Plan:
@@ -189,10 +178,9 @@ def _cost(asked: Asked, cell: Cell) -> Callable[[str, int], float]:
     """(method, rounds) -> seconds of a cell: FedAvg is measured here; other methods are relative to it by the rows of
     the leaderboard."""
     store = Store(asked.results / "timing")
-    short = [Values(training={"rounds": rounds}).applied(cell) for rounds in TIMED]
     options = Options(1, asked.options.threads, asked.budget, asked.options.memory_limit, plugins=asked.options.plugins,
                       device=asked.options.device)  # fmt: skip
-    job = Job([(CUSTOM, timed) for timed in short], store, options, ("all",))
+    job = Job([(CUSTOM, with_rounds(cell, rounds)) for rounds in TIMED], store, options, ("all",))
     rows = job.carry_out(lambda line: None)
     taken = [row.total_seconds or 0.0 for row in rows if row.status == "ok"]
     if len(taken) < len(TIMED):
@@ -208,7 +196,7 @@ def carry_out(
     observer: Callable[[], Observer],
 ) -> pd.DataFrame:  # fmt: skip
     """Tune the methods of a plan and run them with the chosen settings; return the rows of these runs."""
-    of_plan = [Values(training={"rounds": plan.rounds}).applied(cells[name]) for name in plan.methods]
+    of_plan = [with_rounds(cells[name], plan.rounds) for name in plan.methods]
     studies = [Study(SUITE, cell, plan.trials, (TUNING_SEED,)) for cell in of_plan]
     tuner = Tuner(asked.results, own_settings(asked.results, asked.dataset, asked.metric), asked.options)
     known = {choice.study: choice for choice in tuner.run(studies, complain, observer)}

@@ -58,14 +58,10 @@ class Verdicts:
         if _digest(files, about) == digest:  # no file has changed meanwhile
             with suppress(OSError):
                 write_atomically(path, json.dumps({"made": _digest(made(), about), "found": verdict}).encode())
-                self._forget(self._folder)
+                kept = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
+                for old in kept[: max(len(kept) - KEPT, 0)]:
+                    old.unlink(missing_ok=True)
         return verdict
-
-    @staticmethod
-    def _forget(folder: Path) -> None:
-        kept = list(folder.glob("*.json"))
-        for path in sorted(kept, key=lambda path: path.stat().st_mtime)[: max(len(kept) - KEPT, 0)]:
-            path.unlink(missing_ok=True)
 
 
 def _digest(files: Iterable[Path], about: object) -> str | None:

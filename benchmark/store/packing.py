@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
 
 from ... import files
 from ...registry import UserError
@@ -27,15 +26,9 @@ PART_BYTES = 12 * 2**20  # of the runs of a file in memory; below 2 MB on disk. 
 HEADS = 2**16  # bytes of a file of columns without its runs
 
 
-class Packed(NamedTuple):
-    """The result of `pack`. moved: number of runs whose curves are in columns now. left: of those in single files."""
-
-    moved: int
-    left: int
-
-
-def pack(store: Store, suite: str) -> Packed:
-    """Move the curves of a suite's current rows into its files of columns.
+def pack(store: Store, suite: str) -> tuple[int, int]:
+    """Move the curves of a suite's current rows into its files of columns. Return the number of moved runs, and of runs
+    that are left in single files.
 
     The single file of a run is removed when the file of columns is on disk and has the same content. Curves stay in
     their file if they cannot be read, do not fit into columns, are too large, or belong to a running cell. UserError if
@@ -43,29 +36,23 @@ def pack(store: Store, suite: str) -> Packed:
     """
     moved = left = 0
     for rows in store.files(suite):
-        current = latest(row_file.read(Row, rows)).values()
-        loose = [row.key for row in current if store.history_file(suite, row.key).is_file()]
+        files_of = {key: store.history_file(suite, key) for key in latest(row_file.read(Row, rows))}
+        loose = {key: file for key, file in files_of.items() if file.is_file()}
         claims = {key: lock for key in loose if (lock := store.claim(suite, key))}
+        runs = dict[str, Stored]()
         try:
-            done = _pack_claimed(store, suite, rows.stem, list(claims)) if claims else 0
+            for key in claims:
+                with suppress(OSError, EOFError, ValueError, zlib.error):  # a damaged file stays where it is
+                    runs[key] = unpacked(loose[key].read_bytes())
+            done = add_runs(store, suite, rows.stem, runs) if claims else []
+            with clear_errors(store.root):
+                for key in done:
+                    loose[key].unlink()
         finally:
             for lock in claims.values():
                 store.unclaim(lock)
-        moved, left = moved + done, left + len(loose) - done
-    return Packed(moved, left)
-
-
-def _pack_claimed(store: Store, suite: str, stem: str, keys: Sequence[str]) -> int:
-    """Move runs of a method whose cells are claimed. Return the number of moved runs."""
-    loose = {}
-    for key in keys:
-        with suppress(OSError, EOFError, ValueError, zlib.error):  # a damaged file stays where it is
-            loose[key] = unpacked(store.history_file(suite, key).read_bytes())
-    moved = add_runs(store, suite, stem, loose)
-    with clear_errors(store.root):
-        for key in moved:
-            store.history_file(suite, key).unlink()
-    return len(moved)
+        moved, left = moved + len(done), left + len(loose) - len(done)
+    return moved, left
 
 
 def add_runs(store: Store, suite: str, stem: str, runs: Mapping[str, Stored]) -> list[str]:

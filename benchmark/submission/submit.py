@@ -121,22 +121,18 @@ def write(store: Store, rows: Sequence[Row], about: Metadata, folder: Path, sett
 def _add(source: Store, target: Store, row: Row) -> None:
     """Add a row and, if its status is ok, its curves in a single file. UserError if these are missing."""
     if row.status == "ok":
-        target.write_history(row.suite, row.key, _curves(source, row))
+        place = source.history_file(row.suite, row.key)
+        try:
+            curves = source.history(row.suite, row.key)
+        except (OSError, EOFError, ValueError, zlib.error) as error:
+            raise UserError(f"{place} cannot be read ({error!s:.120}); run it again with --rerun all") from None
+        if curves is None:
+            raise UserError(f"{place} is missing; run it again with --rerun all")
+        target.write_history(row.suite, row.key, curves)
     path = target.file(row.suite, row.method)
     if not path.exists():
         files.write_atomically(path, row_file.header())
     files.append_bytes(path, row_file.line(row))
-
-
-def _curves(source: Store, row: Row) -> dict[str, Any]:
-    place = source.history_file(row.suite, row.key)
-    try:
-        curves = source.history(row.suite, row.key)
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise UserError(f"{place} cannot be read ({error!s:.120}); run it again with --rerun all") from None
-    if curves is None:
-        raise UserError(f"{place} is missing; run it again with --rerun all")
-    return curves
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,7 +55,10 @@ class Choice(Part):
     def part(self, kind: str) -> KnownPart:
         """The choice in the form of rows and keys, cached because many cells share a choice."""
         if kind not in self.parts:
-            self.parts[kind] = KnownPart.of({"name": self.name, "params": _identity(kind, self)})
+            params = self.params
+            with suppress(UserError):  # an unknown name
+                params = identity(REGISTRIES[kind].cls(self.name), params)
+            self.parts[kind] = KnownPart.of({"name": self.name, "params": params})
         return self.parts[kind]
 
     @cached_property
@@ -83,13 +87,6 @@ def _trained(training: str) -> KnownPart:
 def _joined(parts: Mapping[str, KnownPart]) -> str:
     """Canonical JSON of parts by name."""
     return "{" + ",".join(f'"{name}":{parts[name].text}' for name in sorted(parts)) + "}"
-
-
-def _identity(kind: str, choice: Choice) -> dict[str, Any]:
-    try:
-        return identity(REGISTRIES[kind].cls(choice.name), choice.params)
-    except UserError:  # an unknown name
-        return choice.params
 
 
 class Cell(Part):

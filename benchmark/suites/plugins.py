@@ -134,15 +134,11 @@ def _guarded(what: str) -> Iterator[None]:
             raise UserError(f"{what}: {reason}; choose another name") from None
         raise UserError(f"{what} cannot be imported: {type(error).__name__}: {reason:.300}") from None
     finally:
-        lost = ", ".join(f"{one.kind} {name!r}" for one, name, cls in before if _restored(one, name, cls))
+        lost = [f"{one.kind} {name!r}" for one, name, cls in before if one.cls(name) is not cls]
+        for one, name, cls in before:
+            one.register(name)(cls)
     if lost:
-        raise UserError(f"{what} registers {lost}, which is built in; choose another name")
-
-
-def _restored(registry: Registry[Any], name: str, cls: type) -> bool:
-    lost = registry.cls(name) is not cls
-    registry.register(name)(cls)
-    return lost
+        raise UserError(f"{what} registers {', '.join(lost)}, which is built in; choose another name")
 
 
 def _load_file(path: Path) -> None:

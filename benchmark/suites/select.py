@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -32,6 +31,7 @@ from .request import (
 )
 from .suite import (
     CUSTOM as CUSTOM,
+    TASK_AXES,
     Backbones,
     Block,
     Count,
@@ -91,7 +91,6 @@ def _changed(cell: Cell, settings: Sequence[Setting]) -> Cell:
 
 
 B = TypeVar("B", bound=BaseModel)
-PROTOCOL = ("partitions", "clients", "splits", "backbones")
 AXES: dict[str, Any] = {
     "methods": Method,
     "datasets": Dataset,
@@ -117,12 +116,15 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
     """The result of `select`, and its warnings. UserError as for `select`."""
     settings = [parse_setting(text) for text in request.settings]
     request = with_own(request, request.own_dataset) if request.own_dataset else request
-    table = read_settings(request.tuned) if request.tuned else None
+    table = read_tuned(request.tuned) if request.tuned else None
+    if table == {}:
+        raise UserError(f"no tuned settings in {str(request.tuned)!r}; `fglbench tune --data FOLDER` writes them")
     chosen: list[tuple[str, Cell]] = []
     untuned: list[str] = []
     refused: list[str] = []
     defaults: list[str] = []
-    for suite in _suites(request):
+    names = suites_of(request)
+    for suite in leaderboard_suites() if request.all_suites else [*map(load_suite, names)]:
         narrowed, departs = narrow(suite, request)
         untuned += told_untuned(suite.name, narrowed.untuned())
         cells = apply_settings(narrowed.cells(), settings) if settings else narrowed.cells()
@@ -141,14 +143,6 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
         raise UserError("nothing matches: the chosen suites have no run with this combination of methods and datasets")
     distinct = {(name, cell.key): (name, cell) for name, cell in chosen}
     return list(distinct.values()), told_left(left, defaults)
-
-
-def read_settings(path: Path) -> Table:
-    """The settings in a file of `fglbench tune`. UserError if there are none."""
-    table = read_tuned(path)
-    if not table:
-        raise UserError(f"no tuned settings in {str(path)!r}; `fglbench tune --data FOLDER` writes them")
-    return table
 
 
 def at_settings(cells: Sequence[Cell], table: Table) -> list[Cell]:
@@ -173,11 +167,6 @@ def with_own(request: Request, name: str) -> Request:
     return replace(chosen, splits=chosen.splits or ("fixed",)) if split else chosen
 
 
-def _suites(request: Request) -> list[Suite]:
-    names = suites_of(request)
-    return leaderboard_suites() if request.all_suites else [load_suite(name) for name in names]
-
-
 def _data(cell: Cell) -> tuple[str, ...]:
     """The parts of a cell on which `impossible` depends."""
     return cell.dataset.name, cell.parts["partition"].text, cell.parts["split"].text
@@ -199,9 +188,11 @@ def narrow(suite: Suite, request: Request) -> tuple[Suite, bool]:
     departs = False
     blocks = list(suite.cross)
     for axis in AXES:
-        wanted, present = _values(axis, getattr(request, axis)), _labels(blocks, axis)
+        wanted = _values(axis, getattr(request, axis))
+        owners = [owner for block in blocks for owner in (block, *block.datasets, *block.methods)]  # may override it
+        present = {_label(value) for owner in owners for value in (getattr(owner, axis, None) or ())}
         new = [value for label, value in wanted.items() if label not in present]
-        departs |= bool(new) and (axis in PROTOCOL or any(str(_label(value)).startswith(OWN) for value in new))
+        departs |= bool(new) and (axis in TASK_AXES or any(str(_label(value)).startswith(OWN) for value in new))
         if wanted:
             blocks = [_with_axis(block, axis, wanted, new) for block in blocks]
             blocks = [block for block in blocks if block.methods and block.datasets]
@@ -233,12 +224,6 @@ def _label(value: Any) -> Any:
     return value.name if isinstance(value, Choice) else value
 
 
-def _labels(blocks: Iterable[Block], axis: str) -> set[Any]:
-    """The labels of all values of an axis in blocks, including those of datasets and methods that override it."""
-    owners = [owner for block in blocks for owner in (block, *block.datasets, *block.methods)]
-    return {_label(value) for owner in owners for value in (getattr(owner, axis, None) or ())}
-
-
 def _with_axis(block: Block, axis: str, labels: Container[Any], new: list[Any]) -> Block:
     """The block with the values of an axis that have these labels, and the new values. The axis may become empty."""
 
@@ -248,7 +233,7 @@ def _with_axis(block: Block, axis: str, labels: Container[Any], new: list[Any]) 
             return owner
         return owner.model_copy(update={axis: [value for value in values if _label(value) in labels] + new})
 
-    if axis not in PROTOCOL:
+    if axis not in TASK_AXES:
         return keep(block)
     entries = {owner: [keep(entry) for entry in getattr(block, owner)] for owner in ("datasets", "methods")}
     return keep(block).model_copy(update=entries)

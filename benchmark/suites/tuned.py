@@ -66,6 +66,11 @@ class Values(Part):
         return settled(cell.model_copy(update=changed), filled=True)
 
 
+def with_rounds(cell: Cell, rounds: int) -> Cell:
+    """The cell with this number of rounds."""
+    return Values(training={"rounds": rounds}).applied(cell)
+
+
 class Tuned(Values):
     """A chosen setting, and how it was chosen."""
 

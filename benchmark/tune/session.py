@@ -40,7 +40,7 @@ from ..suites.cell import Cell
 from ..suites.request import Request, parse_setting
 from ..suites.select import apply_settings, impossible, narrow, with_own
 from ..suites.suite import TUNING_SEED, Sampler, load_suite
-from ..suites.tuned import Tuned, Values, read_tuned, write_tuned
+from ..suites.tuned import Tuned, read_tuned, with_rounds, write_tuned
 from .design import Design, applied, values
 
 FIRST, KEPT = 3, 4  # the first rung has a third of the rounds; a quarter of its trials continues
@@ -59,6 +59,12 @@ class Tried(NamedTuple):
     values: list[float]
 
 
+def rungs_of(rounds: int, trials: int) -> dict[int, int]:
+    """Rounds of each rung -> the number of its trials."""
+    first = max(1, rounds // FIRST)
+    return {first: trials} | ({rounds: max(min(LEAST, trials), trials // KEPT)} if rounds > first else {})
+
+
 class Study:
     """A study of one method on one dataset. cell: the suite's, with any seed. trials: their number; None: the
     protocol's. seeds: validation is averaged over them. sampler: see `Design`.
@@ -73,9 +79,8 @@ class Study:
         self.suite, self.cell, self.seeds = suite, cell, tuple(seeds)
         self.design = Design(cell, sampler)
         self.points = points = self.design.points(self.design.trials if trials is None else trials)
-        rounds = cell.training.rounds
-        self.rungs: list[int] = sorted({max(1, rounds // FIRST), rounds})
-        self.sizes: list[int] = [len(points), max(min(LEAST, len(points)), len(points) // KEPT)][: len(self.rungs)]
+        rungs = rungs_of(cell.training.rounds, len(points))
+        self.rungs, self.sizes = list(rungs), list(rungs.values())
         self.trials = tuple(Tried(number, point, []) for number, point in enumerate(points))
         self.alive, self.failed = list(self.trials), set[int]()  # trials of the current rung; numbers
         self.rung, self.ran, self.reasons = 0, 0, list[str]()
@@ -100,14 +105,14 @@ class Study:
     def planned(self) -> list[tuple[Cell, int]]:
         """Per rung, a cell with the suite's own setting, and the number of the rung's cells."""
         rungs = zip(self.rungs, self.sizes, strict=True)
-        return [(_short(self.cell, rounds), size * len(self.seeds)) for rounds, size in rungs]
+        return [(with_rounds(self.cell, rounds), size * len(self.seeds)) for rounds, size in rungs]
 
     def cells(self) -> list[Cell]:
         """The cells of the current rung; empty after the last."""
         return [cell for trial in self.alive for cell in self._cells(trial)]
 
     def _cells(self, trial: Tried) -> list[Cell]:
-        short = _short(applied(self.cell, trial.params), self.rungs[self.rung])
+        short = with_rounds(applied(self.cell, trial.params), self.rungs[self.rung])
         return [Cell(**{**dict(short), "seed": seed, "tuning": TRIAL}) for seed in self.seeds]
 
     def tell(self, rows: Mapping[str, Row]) -> None:
@@ -168,10 +173,6 @@ class Study:
         )
 
 
-def _short(cell: Cell, rounds: int) -> Cell:
-    return Values(training={"rounds": rounds}).applied(cell)
-
-
 STUDIES = ".studies"  # below the folder of trials
 
 
@@ -208,7 +209,7 @@ def studies(wanted: Wanted) -> dict[str, list[Study]]:
         if not METHODS.cls(cell.method.name).is_for(cell.task):
             raise UserError(f"{cell.method.name} is not defined for {in_words(cell.task)}: there is nothing to tune")
         if rounds is not None:
-            cell = Values(training={"rounds": rounds}).applied(cell)
+            cell = with_rounds(cell, rounds)
         cells.setdefault((cell.dataset.name, cell.method.name), cell)
     if not cells:
         raise UserError(f"nothing matches: suite {suite.name!r} has none of these methods and datasets")
