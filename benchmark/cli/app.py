@@ -12,28 +12,28 @@ from ... import __version__
 from . import catalogue, compete, data, machine, new_and_check, report, reproduce, run, submit, tune
 
 START, METHOD, DATA, PAPERS, MAINTAIN = "Start", "Your method", "Your data", "Papers", "Maintain"
-COMMANDS = {  # in the order of the help: command -> group, a few words
-    "doctor": (START, "packages, threads, device and data of this machine"),
-    "list": (START, "methods, datasets, partitions, suites, ..."),
-    "show": (START, "one of them: formula, parameters, source"),
-    "run": (START, "run methods on datasets; what is done stays"),
-    "status": (START, "what is done, failed and left"),
-    "report": (START, "leaderboard, tables and figures from rows"),
-    "compare": (START, "two methods side by side, with intervals"),
-    "export": (START, "rows as CSV, Parquet or a LaTeX table"),
-    "new": (METHOD, "a template of a method, partition, split, ..."),
-    "check": (METHOD, "test a method or another part of your own"),
-    "compete": (METHOD, "check, tune, run, rank and pack a method"),
-    "tune": (METHOD, "choose settings on validation, equal budgets"),
-    "profile": (METHOD, "time and memory of rounds"),
-    "submit": (METHOD, "pack rows for a pull request"),
-    "data": (DATA, "list, fetch and partition datasets"),
-    "recommend": (DATA, "which method for a graph of your own"),
-    "reproduce": (PAPERS, "a results table of a paper"),
-    "validate": (MAINTAIN, "check the form of rows or of a submission"),
-    "verify": (MAINTAIN, "run a sample of rows again"),
-    "adopt": (MAINTAIN, "run all suites of a submission"),
-    "pack": (MAINTAIN, "put curves into compressed files"),
+COMMANDS: dict[str, tuple[str, str, Any]] = {  # in the order of the help: command -> group, a few words, function
+    "doctor": (START, "packages, threads, device and data of this machine", machine.doctor),
+    "list": (START, "methods, datasets, partitions, suites, ...", catalogue.list_),
+    "show": (START, "one of them: formula, parameters, source", catalogue.show),
+    "run": (START, "run methods on datasets; what is done stays", run.run),
+    "status": (START, "what is done, failed and left", catalogue.status),
+    "report": (START, "leaderboard, tables and figures from rows", report.report),
+    "compare": (START, "two methods side by side, with intervals", report.compare),
+    "export": (START, "rows as CSV, Parquet or a LaTeX table", report.export),
+    "new": (METHOD, "a template of a method, partition, split, ...", new_and_check.app),
+    "check": (METHOD, "test a method or another part of your own", new_and_check.check),
+    "compete": (METHOD, "check, tune, run, rank and pack a method", compete.compete),
+    "tune": (METHOD, "choose settings on validation, equal budgets", tune.tune),
+    "profile": (METHOD, "time and memory of rounds", machine.profile),
+    "submit": (METHOD, "pack rows for a pull request", submit.submit),
+    "data": (DATA, "list, fetch and partition datasets", data.app),
+    "recommend": (DATA, "which method for a graph of your own", tune.recommend),
+    "reproduce": (PAPERS, "a results table of a paper", reproduce.reproduce),
+    "validate": (MAINTAIN, "check the form of rows or of a submission", submit.validate),
+    "verify": (MAINTAIN, "run a sample of rows again", reproduce.verify),
+    "adopt": (MAINTAIN, "run all suites of a submission", run.adopt),
+    "pack": (MAINTAIN, "put curves into compressed files", report.pack),
 }
 EXAMPLES = """Examples:
   fglbench run --quick                     36 short runs, then: fglbench report
@@ -53,20 +53,13 @@ class Group(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         lines: dict[str, list[tuple[str, str]]] = {}
-        order = list(COMMANDS)
-        names = sorted(self.list_commands(ctx), key=lambda name: order.index(name) if name in order else len(order))
-        for name in names:
-            command = self.get_command(ctx, name)
-            if command is not None and not command.hidden:
-                group, words = COMMANDS.get(name, ("Commands", command.get_short_help_str()))
-                lines.setdefault(group, []).append((name, words))
+        for name, (group, words, _) in COMMANDS.items():
+            lines.setdefault(group, []).append((name, words))
         for group, commands in lines.items():
             with formatter.section(group):
                 formatter.write_dl(commands)
-        if ctx.parent is None:
-            formatter.write_paragraph()
-            for line in EXAMPLES.splitlines():
-                formatter.write(f"{line}\n")
+        formatter.write_paragraph()
+        formatter.write(f"{EXAMPLES}\n")
 
 
 class Command(TyperCommand):
@@ -103,19 +96,13 @@ def options(
         typer.echo(context.get_help())
 
 
-for command in (
-    run.run, reproduce.reproduce, catalogue.status, catalogue.list_, catalogue.show, report.report, report.compare,
-    report.export,
-    compete.compete, tune.tune, tune.recommend, machine.profile, new_and_check.check, submit.submit,
-    submit.validate, reproduce.verify, run.adopt, report.pack, machine.doctor,
-):  # fmt: skip
-    app.command(command.__name__.rstrip("_"), cls=Command)(command)
-
-
 def _overview(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
-for name, group in (("new", new_and_check.app), ("data", data.app)):
-    app.add_typer(group, name=name, callback=_overview, invoke_without_command=True)
+for name, (_, _, command) in COMMANDS.items():
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name, callback=_overview, invoke_without_command=True)
+    else:
+        app.command(name, cls=Command)(command)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 KINDS = tuple(f"{kind}s" for kind in SINGULAR)
 Kind = Annotated[str | None, Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=lambda: list(KINDS))]
 NAME = "a method (or dataset, partition, split, backbone, suite)"
-Entry = dict[str, Any]
 
 
 def list_(kind: Kind = None, plugin: given.Plugins = None, json: given.Json = False) -> None:
@@ -40,21 +38,16 @@ def list_(kind: Kind = None, plugin: given.Plugins = None, json: given.Json = Fa
         print_json(entries)
         return
     console = plain_console()
-    for heading, group in _groups(entries, console.is_terminal):
-        console.print(f"{heading}\n" if heading else "", end="")
+    # On a terminal a table per family, in a pipe one without a heading.
+    for family, members in groupby(entries, lambda entry: entry.get("family", "") if console.is_terminal else ""):
+        group = [{key: value for key, value in entry.items() if not family or key != "family"} for entry in members]
+        meaning = f": {api.FAMILIES[family]}" if family in api.FAMILIES else ""
+        console.print(f"\n{family}{meaning}\n" if family else "", end="")
         table = plain_table(*group[0])
         table.show_header = False
         for entry in group:
             table.add_row(*entry.values())
         console.print(table)
-
-
-def _groups(entries: list[Entry], terminal: bool) -> Iterator[tuple[str, list[Entry]]]:
-    """(heading, entries): on a terminal a group per family, in a pipe one group without a heading."""
-    for family, group in groupby(entries, lambda entry: entry.get("family", "") if terminal else ""):
-        meaning = f": {api.FAMILIES[family]}" if family in api.FAMILIES else ""
-        kept = [{key: value for key, value in entry.items() if not (family and key == "family")} for entry in group]
-        yield f"\n{family}{meaning}" if family else "", kept
 
 
 def show(

@@ -70,13 +70,8 @@ def planned(candidates: Sequence[str], cost: Cost, budget: float, workers: int) 
             f"--budget {budget:.0f}s is too short: the smallest comparison takes about {needed:.0f} s here "
             f"on {workers} worker{'s' * (workers > 1)}; give --budget {needed / 60 + 1:.0f}m"
         )
-    growing = True
-    while growing:
-        growing = False
-        for larger in _larger(plan, candidates):
-            if larger.cost(cost, workers) <= available:
-                plan, growing = larger, True
-                break
+    while fitting := [larger for larger in _larger(plan, candidates) if larger.cost(cost, workers) <= available]:
+        plan = fitting[0]
     return replace(plan, seconds=plan.cost(cost, workers))
 
 
@@ -167,7 +162,7 @@ def plan_of(asked: Asked, cells: Mapping[str, Cell], tell: Callable[[str], objec
         pass
     plan = planned(tuple(cells), _cost(asked, cells[BASELINE]), asked.budget, workers)
     if asked.seeds:
-        plan = Plan(plan.methods, plan.trials, plan.rounds, asked.seeds, plan.seconds)
+        plan = replace(plan, seeds=asked.seeds)
     asked.store.prepare([CUSTOM])
     write_atomically(path, json.dumps({"asked": key, "plan": asdict(plan)}, indent=1).encode())
     tell(f"plan kept in {path}")

@@ -80,18 +80,9 @@ def is_rows(path: str) -> bool:
 
 
 FIGURES = (
-    "cka",
-    "convergence",
-    "cost",
-    "label_distribution",
-    "per_client",
-    "privacy",
-    "rank_heatmap",
-    "robustness",
-    "sensitivity",
-    "tiers",
-    "tsne",
-)
+    "cka", "convergence", "cost", "label_distribution", "per_client", "privacy", "rank_heatmap", "robustness",
+    "sensitivity", "tiers", "tsne",
+)  # fmt: skip
 FORMER = ("critical_difference", "score_vs_bytes", "score_vs_seconds", "win_rate")  # figures of earlier reports
 
 

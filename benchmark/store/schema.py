@@ -170,6 +170,25 @@ TRIAL = '{"trial":true}'  # `tuning` of a row of `fglbench tune`, which is no sc
 TAKEN_OVER = "run for suite "  # before the name of the other suite, in `notes` of a copy of its row
 
 
+def cut_off(row: Row | Standing) -> bool:
+    """Whether a run ended too early: the best round is among the last 5%, and the run was not stopped by patience.
+
+    False if this is not known: the last round counts by rule or without a validation value, or there is one round.
+    """
+    rounds, best, settings = row.rounds or 0, row.best_round or 0, _training(row.training)
+    if rounds == 1 or not 1 <= best <= rounds or row.val is None or settings.get("select") == "last":
+        return False
+    patience = settings.get("patience")
+    stopped = isinstance(patience, int) and rounds - best >= patience
+    return not stopped and rounds - best < RISING * rounds
+
+
+@lru_cache(maxsize=1000)
+def _training(text: str) -> Mapping[str, object]:
+    """A training configuration, cached because many rows share it. Do not change the result."""
+    return mapping(text)
+
+
 class Row(Metrics, Identity):
     """One run of one cell: identity, metrics, then provenance. An empty CSV field is None."""
 
@@ -234,29 +253,7 @@ class Row(Metrics, Identity):
         """Whether the best round is one of its rounds."""
         return 1 <= (self.best_round or 0) <= (self.rounds or 0)
 
-    @property
-    def rising(self) -> bool:
-        """See `cut_off`."""
-        return cut_off(self.rounds, self.best_round, self.val, self.training)
-
-
-def cut_off(rounds: int | None, best_round: int | None, val: float | None, training: str) -> bool:
-    """Whether a run ended too early: the best round is among the last 5%, and the run was not stopped by patience.
-
-    False if this is not known: the last round counts by rule or without a validation value, or there is one round.
-    """
-    rounds, best, settings = rounds or 0, best_round or 0, _training(training)
-    if rounds == 1 or not 1 <= best <= rounds or val is None or settings.get("select") == "last":
-        return False
-    patience = settings.get("patience")
-    stopped = isinstance(patience, int) and rounds - best >= patience
-    return not stopped and rounds - best < RISING * rounds
-
-
-@lru_cache(maxsize=1000)
-def _training(text: str) -> Mapping[str, object]:
-    """A training configuration, cached because many rows share it. Do not change the result."""
-    return mapping(text)
+    rising = property(cut_off)
 
 
 SCHEMA_VERSION = 5
@@ -282,10 +279,7 @@ class Standing(BaseModel):
     rounds: int | None = None
     git_sha: str = ""
 
-    @property
-    def rising(self) -> bool:
-        """See `cut_off`."""
-        return cut_off(self.rounds, self.best_round, self.val, self.training)
+    rising = property(cut_off)
 
 
 AnyRow = TypeVar("AnyRow", Row, Standing)

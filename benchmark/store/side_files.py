@@ -9,7 +9,7 @@ import json
 import os
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -124,13 +124,6 @@ class SideFiles:
         for stem, reason in columns.damaged.items():
             raise ValueError(f"{stem}{SUFFIX}: {reason}")
         return None
-
-    def loose(self, suite: str) -> set[str]:
-        """The keys of the runs of a suite with a single file that is no link."""
-        with suppress(OSError), os.scandir(self.root / suite / "history") as entries:
-            plain = (entry.name for entry in entries if entry.is_file(follow_symlinks=False))
-            return {name.removesuffix(OWN) for name in plain if name.endswith(OWN)}
-        return set()
 
     def columns(self, suite: str) -> Columns:
         """The files of columns of a suite, cached until one of them changes."""

@@ -203,10 +203,6 @@ class TuningPlan(Part):
     seeds: Annotated[list[Seed], Field(min_length=1)] = Field([TUNING_SEED])
     datasets: dict[str, Annotated[list[Seed], Field(min_length=1)]] = Field({})
 
-    def seeds_of(self, dataset: str) -> tuple[int, ...]:
-        """The tuning seeds of a dataset."""
-        return tuple(self.datasets.get(dataset, self.seeds))
-
 
 class Suite(Part):
     """A named set of cells. `cells()` lists them in running order, each once."""

@@ -158,29 +158,22 @@ class Design:
 
 
 def _columns(cell: Cell, method: type[Spec], table: Sequence[Row]) -> dict[str, tuple[str, tuple[str, ...]]]:
-    training, backbone = dict(cell.training), cell.backbones[0].params
+    """Name of a dimension -> the suite's value and that of each row of the table, as canonical JSON."""
     unit = GRAPHS if cell.task == "graph-classification" else 1.0
-    dimensions: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
-        "training.optimiser": (
-            {name: training[name] for name in ("optimiser", "lr")},
-            [
-                {"optimiser": row.optimiser, "lr": round(unit * row.rate, 6) if row.optimiser == "sgd" else row.rate}
-                for row in table
-            ],
-        ),
-        "training.weight_decay": (
-            {"weight_decay": training["weight_decay"]},
-            [{"weight_decay": row.weight_decay} for row in table],
-        ),
+    columns: dict[str, list[dict[str, Any]]] = {
+        "training.optimiser": [
+            {"optimiser": row.optimiser, "lr": round(unit * row.rate, 6) if row.optimiser == "sgd" else row.rate}
+            for row in table
+        ],
+        "training.weight_decay": [{"weight_decay": row.weight_decay} for row in table],
     }
-    if "dropout" in backbone:
-        dimensions["backbone.dropout"] = ({"dropout": backbone["dropout"]}, [{"dropout": row.dropout} for row in table])
+    if "dropout" in cell.backbones[0].params:
+        columns["backbone.dropout"] = [{"dropout": row.dropout} for row in table]
     for name in sgd_rates(method):
-        dimensions[f"method.{name}"] = (
-            {name: cell.method.params[name]},
-            [{name: round(unit * row.sgd_rate, 6)} for row in table],
-        )
-    return {name: (canonical(default), tuple(map(canonical, column))) for name, (default, column) in dimensions.items()}
+        columns[f"method.{name}"] = [{name: round(unit * row.sgd_rate, 6)} for row in table]
+    known = {"training": dict(cell.training), "backbone": cell.backbones[0].params, "method": cell.method.params}
+    own = {name: {field: known[name.partition(".")[0]][field] for field in columns[name][0]} for name in columns}
+    return {name: (canonical(own[name]), tuple(map(canonical, column))) for name, column in columns.items()}
 
 
 def _parameters(cell: Cell, method: type[Spec]) -> list[Dimension]:

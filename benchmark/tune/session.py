@@ -216,7 +216,7 @@ def studies(wanted: Wanted) -> dict[str, list[Study]]:
     scored = {seed for block in suite.cross for seed in block.seeds}
     by_dataset: dict[str, list[Study]] = {}
     for (dataset, _), cell in cells.items():
-        seeds = wanted.seeds or suite.tune.seeds_of(dataset)
+        seeds = wanted.seeds or suite.tune.datasets.get(dataset, suite.tune.seeds)
         for seed in seeds:
             if seed in scored or seed < TUNING_SEED:
                 why = (

@@ -111,9 +111,9 @@ def test_help_is_grouped_and_short(cli) -> None:
     import typer
 
     commands = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
-    assert commands <= COMMANDS.keys() and max(len(words) for _, words in COMMANDS.values()) <= 50
+    assert commands <= COMMANDS.keys() and max(len(words) for _, words, _ in COMMANDS.values()) <= 50
     output = cli("-h")
-    assert all(f"{group}:" in output for group, _ in COMMANDS.values())
+    assert all(f"{group}:" in output for group, _, _ in COMMANDS.values())
     output = cli("run -h")
     assert all(f"{panel}:" in output for panel in ("What", "How", "Where"))
 
