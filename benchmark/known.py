@@ -65,13 +65,13 @@ def look_up(name: str) -> Known:
     names = {name for kind in KINDS for name in catalogue()[kind]}
     if ":" in name or name.endswith((".yaml", ".yml")) or _others():
         from .describe import described, described_suite
-        from .suites.plugins import REGISTRIES, installed
+        from .suites.plugins import REGISTRIES, kinds
         from .suites.suite import load_suite
 
         if name.endswith((".yaml", ".yml")):
             suite = load_suite(name)
             return Known.of("suite", suite.name, described_suite(suite))
-        known = {name: kind for kind, one in reversed(REGISTRIES.items()) for name in (*one.names(), *installed(one))}
+        known = kinds()
         names |= known.keys()
         if kind := known.get(name, "dataset" if ":" in name else ""):  # a dataset such as tu:NAME is not listed
             return Known.of(kind, name, described(kind, REGISTRIES[kind].cls(name)))

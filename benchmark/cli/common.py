@@ -154,12 +154,9 @@ Data = Annotated[
 ]
 Metric = Annotated[
     str | None,
-    Option(
-        "--metric",
-        metavar="NAME",
-        help="with --data: accuracy, macro-f1, roc-auc or average-precision; also selects the best round",
-    ),
-]
+    Option("--metric", metavar="NAME", help="with --data: accuracy, macro-f1, roc-auc or average-precision; also "
+           "selects the best round"),
+]  # fmt: skip
 TunedFile = Annotated[
     Path | None, Option("--tuned", metavar="FILE", help="file of settings, written by `fglbench tune --data`")
 ]
@@ -167,14 +164,9 @@ PluginNames = Annotated[  # imported in another process only
     Names, Option("--plugin", metavar="FILE", help="a Python file or module that registers the methods, ...")
 ]
 Plugins = Annotated[  # imported when the command starts
-    Names,
-    Option(
-        "--plugin",
-        metavar="FILE",
-        callback=_loaded,
-        help="a Python file or module that registers methods, datasets, ...",
-    ),
-]
+    Names, Option("--plugin", metavar="FILE", callback=_loaded,
+                  help="a Python file or module that registers methods, datasets, ..."),
+]  # fmt: skip
 
 
 def names(values: Iterable[str] | None) -> tuple[str, ...]:

@@ -89,8 +89,7 @@ def compete(
         place = standing(_rows(by_dataset, scored, tuner, CUSTOM if preview else BOARD), name)
         if place is None:
             raise UserError(f"no run has a score on a task of the board; fglbench status --results {results} shows why")
-        for line in _place_lines(place, name, preview):
-            typer.echo(line)
+        _tell_place(place, name, preview)
         against = {other: gap._asdict() for other, gap in place.against.items()}
         said |= {**asdict(place), "against": against, "preview": preview, "results": results, "settings": tuner.out}
         typer.echo(f"rows in {results}, settings in {tuner.out}")
@@ -172,15 +171,14 @@ def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float
     return hours
 
 
-def _place_lines(place: Standing, name: str, preview: bool) -> list[str]:
+def _tell_place(place: Standing, name: str, preview: bool) -> None:
     from ...report.text import points
 
-    lines = ["", f"{name}: {place}"]
+    typer.echo(f"\n{name}: {place}")
     for other in BASELINES:
         if (gap := place.against.get(other)) is not None:
             interval = f" ({points(gap.low)} to {points(gap.high)})" if gap.low == gap.low else ""
-            lines.append(f"  against {other}: {points(gap.mean)} points{interval}")
-    lines.append(f"  datasets: {', '.join(place.datasets)}")
+            typer.echo(f"  against {other}: {points(gap.mean)} points{interval}")
+    typer.echo(f"  datasets: {', '.join(place.datasets)}")
     if preview:
-        lines.append("  This is a preview: the published methods had the board's full budget. Run it without --quick.")
-    return lines
+        typer.echo("  This is a preview: the published methods had the board's full budget. Run it without --quick.")

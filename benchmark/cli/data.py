@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
+from ...registry import UserError, did_you_mean
 from . import common as given
 from .common import Json, Parameters, Plugins, complain, facts_table, names, plain_console, plain_table, print_json
 
@@ -59,7 +60,6 @@ def measured(cells: list[Cell]) -> dict[Task, dict[str, float]]:
     from ...datasets.build import derive
     from ...datasets.describe import properties
     from ...datasets.federation import NodeData
-    from ...registry import UserError
     from ..store.provenance import canonical
 
     tasks: dict[Task, dict[int, Cell]] = {}  # task -> seed -> a cell
@@ -119,7 +119,6 @@ def fetch(
 ) -> None:
     """Get datasets into the cache and check them."""
     from ...datasets import DATASETS
-    from ...registry import UserError
 
     if names == ["all"]:
         names = [name for name in DATASETS.names() if DATASETS.cls(name).routes]
@@ -229,7 +228,6 @@ def _print(description: Description) -> None:
 @app.command()
 def register(results: given.Results = Path("results"), json: Json = False) -> None:
     """Register the clients of new rows of a results folder. Registered clients never change."""
-    from ...registry import UserError
     from ..store import Store
     from ..suites.cell import register_clients
 
@@ -245,7 +243,6 @@ def register(results: given.Results = Path("results"), json: Json = False) -> No
 
 def _section(settings: list[str] | None, owners: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Owner -> `--set` parameters, from `owner.key=value`, or `key=value` for the first owner with this key."""
-    from ...registry import did_you_mean
     from ..suites.request import parse_setting
 
     params: dict[str, dict[str, Any]] = {owner: {} for owner in owners}

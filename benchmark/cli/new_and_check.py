@@ -13,7 +13,7 @@ import typer
 from typer import Argument, Option
 
 from ...files import write_atomically, writing
-from ...registry import UserError
+from ...registry import UserError, did_you_mean
 from ..suites.catalogue import CLASSES
 from .common import Json, Parameters, PluginNames, answer, named, print_json
 
@@ -145,12 +145,11 @@ def check(
 
 def verdicts_on(name: str, params: dict[str, Any], real: bool | None) -> Iterator[tuple[str, str, str]]:
     """Yield (check, verdict, reason). real: check methods on a real dataset too; None: if it is in the cache."""
-    from ...registry import UserError, did_you_mean
     from ..contract import method_checks, part_checks
     from ..contract.trial import REAL, real_trial
-    from ..suites.plugins import REGISTRIES, installed
+    from ..suites.plugins import REGISTRIES, kinds
 
-    known = {name: kind for kind, one in reversed(REGISTRIES.items()) for name in (*one.names(), *installed(one))}
+    known = kinds()
     kind = known.get(name, "dataset" if ":" in name else None)  # a dataset such as tu:NAME is not listed
     if kind is None:
         raise did_you_mean(name, known, "method, dataset, partition, split or backbone")

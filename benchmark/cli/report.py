@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from ...registry import UserError
+from ...registry import UserError, did_you_mean
 from ..store.judged import Verdicts
 from ..store.row_file import LOCKS, LOGS, SHIPPED, WRITTEN
 from . import common as given
@@ -194,7 +194,6 @@ def pack(results: Results = Path("results"), suite: Suites = None, json: Json = 
     Use it for results in version control: the curves then take a third of the space. Runs and reports work as before.
     Later runs write single files again; the next `fglbench pack` adds them.
     """
-    from ...registry import did_you_mean
     from ...report.text import count
     from ..store import Store
     from ..store.packing import pack as put_together

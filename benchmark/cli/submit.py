@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
+from ...registry import UserError
 from ..submission.listing import METADATA, Verdict
 from . import common as given
 from .common import answer, found_folder, names, print_json
@@ -93,7 +94,6 @@ def validate(
 
     Nothing under PATH is imported or run. Warnings do not make it invalid.
     """
-    from ...registry import UserError
     from ..submission.summary import verdicts
 
     if not path.is_dir():

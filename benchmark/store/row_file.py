@@ -112,16 +112,12 @@ def line(row: Row) -> bytes:
 
 def record(values: Iterable[Any]) -> bytes:
     """A CSV line of values: None becomes an empty field, and a line break in a text becomes a space."""
-    text = _record(values := list(values))
-    if BREAKS.search(text, 0, len(text) - 1):
-        text = _record([BREAKS.sub(" ", value) if isinstance(value, str) else value for value in values])
-    return text.encode()
-
-
-def _record(values: list[Any]) -> str:
-    buffer = io.StringIO()
+    buffer, values = io.StringIO(), list(values)
     csv.writer(buffer, lineterminator="\n").writerow(values)
-    return buffer.getvalue()
+    text = buffer.getvalue()
+    if BREAKS.search(text, 0, len(text) - 1):
+        return record(BREAKS.sub(" ", value) if isinstance(value, str) else value for value in values)
+    return text.encode()
 
 
 def fields_of(line: bytes) -> list[str] | None:

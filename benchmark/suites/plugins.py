@@ -63,6 +63,11 @@ def installed(registry: Registry[Any]) -> dict[str, EntryPoint]:
     return {name: points[0] for name, points in _announced(registry).items() if not _built_in(registry, name)}
 
 
+def kinds() -> dict[str, str]:
+    """Name -> kind, of all names that are registered or of installed packages; the first kind of several counts."""
+    return {name: kind for kind, one in reversed(REGISTRIES.items()) for name in (*one.names(), *installed(one))}
+
+
 def refused(registry: Registry[Any]) -> list[str]:
     """A line for each announced name that is refused: it is built in, or several packages have it."""
     lines = []
