@@ -14,7 +14,7 @@ from typer import Argument, Option
 
 from ...files import write_atomically, writing
 from ...registry import UserError, did_you_mean
-from ..suites.catalogue import CLASSES
+from ..store.schema import PARTS
 from .common import Json, Parameters, PluginNames, answer, named, print_json
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ REAL_DATA = "also check on a real dataset; fetch it if needed  [default: if it i
 
 
 def check(
-    name: Annotated[str, named(*CLASSES, help="a method (or dataset, partition, split, backbone)")],
+    name: Annotated[str, named(*PARTS, help="a method (or dataset, partition, split, backbone)")],
     set_: Parameters = None, plugin: PluginNames = None,
     real: Annotated[bool | None, Option(help=REAL_DATA)] = None, json: Json = False,
 ) -> int:  # fmt: skip

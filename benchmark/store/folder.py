@@ -27,6 +27,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,7 @@ from ... import files
 from ...registry import UserError, path_argument
 from . import row_file
 from .row_file import LOCKS, LOGS, SUBMISSIONS, is_rows, place, reading, safe_name
-from .schema import COLUMNS, RULES, AnyRow, Row, Standing, loaded
+from .schema import COLUMNS, EXPERIMENT, RULES, AnyRow, Row, Standing, loaded
 from .side_files import SideFiles, clear_errors
 
 if TYPE_CHECKING:
@@ -246,12 +247,6 @@ def _settings(name: str, text: str) -> dict[str, Any]:
     return {f"{name.removesuffix('_params')}.{key}": value for key, value in settings.items()}
 
 
-SETTINGS = (
-    "suite", "method", "method_params", "dataset", "dataset_params", "partition", "partition_params", "clients",
-    "split", "split_params", "backbone", "backbone_params", "training",
-)  # fmt: skip
-
-
 @dataclass(frozen=True)
 class SelfReported:
     """The self-reported rows of one experiment. row: one of them. seeds: reported seeds with a score. ours: mean score
@@ -285,7 +280,7 @@ def self_reported(results: Path) -> list[SelfReported]:
         except UserError:
             continue  # damaged: `fglbench validate` shows the line
         for row in rows:
-            groups.setdefault(tuple(getattr(row, name) for name in SETTINGS), []).append(row)
+            groups.setdefault((row.suite, *attrgetter(*EXPERIMENT)(row)), []).append(row)
     entries = []
     for rows in groups.values():
         scored = [row for row in rows if row.score is not None]

@@ -256,6 +256,8 @@ class Row(Metrics, Identity):
     rising = property(cut_off)
 
 
+PARTS = ("method", "dataset", "partition", "split", "backbone")  # each has a name and parameters
+EXPERIMENT = (*PARTS, *(f"{part}_params" for part in PARTS), "clients", "training")  # columns, without the seed
 SCHEMA_VERSION = 5
 RULES = columns(Row)
 COLUMNS = list(RULES)  # in the order of a line

@@ -129,10 +129,7 @@ def _add(source: Store, target: Store, row: Row) -> None:
         if curves is None:
             raise UserError(f"{place} is missing; run it again with --rerun all")
         target.write_history(row.suite, row.key, curves)
-    path = target.file(row.suite, row.method)
-    if not path.exists():
-        files.write_atomically(path, row_file.header())
-    files.append_bytes(path, row_file.line(row))
+    row_file.append_row(target.file(row.suite, row.method), row)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from ...files import write_atomically
+from ..store.schema import PARTS
 
 FILE = Path(__file__).with_name("catalogue.json")
 CELLS = Path(__file__).with_name("cells.json")
-CLASSES = ("method", "dataset", "partition", "split", "backbone")  # the parts of a cell
-KINDS = (*CLASSES, "suite")
+KINDS = (*PARTS, "suite")
 OTHER = "other"  # the family of a plug-in's method, the kind of data of a user's own dataset
 FAMILIES = {
     "shared model": "one model, averaged, that every client uses",

@@ -21,11 +21,11 @@ from ...registry import Registry, UserError, first_error, identity, one_line
 from ..engine import BACKBONES, TrainConfig
 from ..engine.method import answer, effective_training
 from ..store.provenance import canonical, method_version, origin
-from ..store.schema import RULES, Row
+from ..store.schema import EXPERIMENT, RULES, Row
 from .plugins import REGISTRIES
 
 SINGLE = tuple(kind for kind in REGISTRIES if kind != "backbone")  # a cell has one of each, but several backbones
-NAMING = (*REGISTRIES, *(f"{kind}_params" for kind in REGISTRIES), "clients", "training", "tuning")  # without the seed
+NAMING = (*EXPERIMENT, "tuning")  # columns of a cell without its seed
 FEDERATION = ("dataset", "partition", "clients", "split", "seed")  # parts of a cell on which its federation depends
 
 

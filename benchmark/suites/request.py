@@ -17,7 +17,8 @@ from typing import Any
 
 from ... import yamltext
 from ...registry import UserError, did_you_mean, listed
-from .catalogue import CLASSES, catalogue, entry, listed_cells, untuned_pairs
+from ..store.schema import PARTS
+from .catalogue import catalogue, entry, listed_cells, untuned_pairs
 
 NAMED = 3  # names in a message about many
 
@@ -37,8 +38,8 @@ def parse_setting(text: str) -> Setting:
     section, dot, name = key.strip().rpartition(".")
     if not equals or not name:
         raise UserError(f"--set wants key=value, as in training.lr=0.1, got {text!r}")
-    if dot and section not in (*CLASSES, "training"):
-        raise did_you_mean(section, (*CLASSES, "training"), "section of --set")
+    if dot and section not in (*PARTS, "training"):
+        raise did_you_mean(section, (*PARTS, "training"), "section of --set")
     if section == "training":
         name = catalogue()["training"]["former"].get(name, name)
     try:
