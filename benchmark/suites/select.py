@@ -17,7 +17,7 @@ from ...datasets import DATASETS, PARTITIONS, SPLITS
 from ...datasets.own_data import OWN
 from ...registry import SEED_BOUND, UserError, did_you_mean, listed
 from ..engine.config import TrainConfig
-from .cell import SINGLE, Cell, Choice, settled, train_config
+from .cell import Cell, Choice, settled, train_config
 from .plugins import REGISTRIES
 from .request import (
     NAMED,
@@ -42,6 +42,7 @@ from .suite import (
     Suite,
     leaderboard_suites,
     load_suite,
+    worded,
 )
 from .tuned import Table, read_tuned
 
@@ -53,36 +54,29 @@ def apply_settings(cells: Sequence[Cell], settings: Sequence[Setting]) -> list[C
 
 
 def _locate(setting: Setting, cells: Sequence[Cell]) -> Setting:
-    fields = {"training": set(TrainConfig.model_fields)}
-    for section in REGISTRIES:
-        fields[section] = {name for cell in cells for choice in _choices(cell, section) for name in choice.params}
+    fields = {"training": set(TrainConfig.model_fields)} | {kind: set[str]() for kind in REGISTRIES}
+    for kind, choice in (pair for cell in cells for pair in cell.choices()):
+        fields[kind].update(choice.params)
     within = {setting.section: fields[setting.section]} if setting.section else fields
     sections = [section for section, names in within.items() if setting.name in names]
     if not sections:
-        known, kind = set().union(*within.values()), f"{setting.section or ''} parameter of --set".strip()
-        raise did_you_mean(setting.name, known, kind)
+        what = f"{setting.section or ''} parameter of --set".strip()
+        raise did_you_mean(setting.name, set().union(*within.values()), what)
     if len(sections) > 1:
         options = " or ".join(f"{section}.{setting.name}" for section in sections)
         raise UserError(f"--set {setting.name}: ambiguous; say {options}")
     return Setting(sections[0], setting.name, setting.value)
 
 
-def _choices(cell: Cell, section: str) -> tuple[Choice, ...]:
-    return cell.backbones if section == "backbone" else (getattr(cell, section),)
-
-
 def _changed(cell: Cell, settings: Sequence[Setting]) -> Cell:
     def values(section: str, old: Mapping[str, Any]) -> dict[str, Any]:
         return {**old, **{s.name: s.value for s in settings if s.section == section and s.name in old}}
 
-    def choices(section: str) -> tuple[Choice, ...]:
-        return tuple(
-            Choice(name=choice.name, params=values(section, choice.params)) for choice in _choices(cell, section)
-        )
-
+    pairs = [(kind, Choice(name=old.name, params=values(kind, old.params))) for kind, old in cell.choices()]
+    backbones = tuple(choice for kind, choice in pairs if kind == "backbone")
+    single = {kind: choice for kind, choice in pairs if kind != "backbone"}
     wanted = train_config(values("training", dict(cell.training)))
-    single = {kind: choices(kind)[0] for kind in SINGLE}
-    made = settled(Cell(**single, backbones=choices("backbone"), clients=cell.clients, seed=cell.seed, training=wanted))
+    made = settled(Cell(**single, backbones=backbones, clients=cell.clients, seed=cell.seed, training=wanted))
     for name, value in wanted:
         if getattr(made.training, name) != value and ("training", name) in {(s.section, s.name) for s in settings}:
             what = f"--set training.{name} has no effect on {cell.method.name}, which sets its own"
@@ -120,9 +114,7 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
     if table == {}:
         raise UserError(f"no tuned settings in {str(request.tuned)!r}; `fglbench tune --data FOLDER` writes them")
     chosen: list[tuple[str, Cell]] = []
-    untuned: list[str] = []
-    refused: list[str] = []
-    defaults: list[str] = []
+    untuned, refused, defaults = list[str](), list[str](), list[str]()
     names = suites_of(request)
     for suite in leaderboard_suites() if request.all_suites else [*map(load_suite, names)]:
         narrowed, departs = narrow(suite, request)
@@ -133,9 +125,9 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
         reasons = [reason_of[_data(cell)] for cell in cells]
         refused += [f"suite {suite.name!r}: {why}" for why in dict.fromkeys(reasons) if why]
         possible = [cell for cell, why in zip(cells, reasons, strict=True) if not why]
-        if not (departs or settings or request.tuned):
-            defaults += told_defaults(suite.name, suite.at_defaults(possible))
-        chosen += [(CUSTOM if departs or settings or request.tuned else suite.name, cell) for cell in possible]
+        name = CUSTOM if departs or settings or request.tuned else suite.name
+        defaults += told_defaults(name, suite.at_defaults(possible)) if name == suite.name else []
+        chosen += [(name, cell) for cell in possible]
     left = untuned + refused
     if left and not chosen:
         raise UserError(left[0])
@@ -211,9 +203,8 @@ def _values(axis: str, typed: Iterable[Any]) -> dict[Any, Any]:
             value = TypeAdapter(AXES[axis]).validate_python(given)
         except ValidationError as error:
             problem = error.errors()[0]
-            if problem["type"] == "value_error":  # a message of the registry
-                raise UserError(problem["msg"].removeprefix("Value error, ")) from None
-            raise UserError(f"{axis}: {problem['msg'][:1].lower()}{problem['msg'][1:]}, got {given!r}") from None
+            where = "" if problem["type"] == "value_error" else f"{axis}: "  # a message of the registry has no axis
+            raise UserError(f"{where}{worded(problem)}") from None
         values[_label(value)] = value
     return values
 

@@ -33,6 +33,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from ... import yamltext
 from ...datasets import DATASETS, PARTITIONS, SPLITS
@@ -339,10 +340,15 @@ def _located(error: ValidationError, tree: yaml.Node | None, path: Path) -> User
     if problem["type"] == "extra_forbidden":
         known = model.model_fields.keys() - ({"name"} if model is Suite else set())  # a suite is named after its file
         return UserError(f"{path}:{line}: {did_you_mean(keys[-1], known, 'key')}")
+    return UserError(f"{path}:{line}: {'.'.join(keys[1:])}: {worded(problem)}")
+
+
+def worded(problem: ErrorDetails) -> str:
+    """The message of a problem that pydantic found."""
     message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] not in ("missing", "value_error"):
-        message = f"{message[:1].lower()}{message[1:]}, got {problem['input']!r}"
-    return UserError(f"{path}:{line}: {'.'.join(keys[1:])}: {message}")
+    if problem["type"] in ("missing", "value_error"):
+        return message
+    return f"{message[:1].lower()}{message[1:]}, got {problem['input']!r}"
 
 
 _MODELS: dict[str, type[BaseModel]] = {  # key -> model of its value

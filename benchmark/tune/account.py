@@ -109,12 +109,8 @@ def _budget(entries: Sequence[Finished]) -> str:
     lines = []
     for method in sorted({entry.study.cell.method.name for entry in entries}):
         of_method = [entry for entry in entries if entry.study.cell.method.name == method]
-        numbers = [
-            len(of_method),
-            sum(entry.chosen.trials for entry in of_method),
-            sum(entry.study.rounds for entry in of_method),
-        ]
-        lines.append([md(method), *map(str, [*numbers, sum(entry.study.ran for entry in of_method)])])
+        figures = [(1, entry.chosen.trials, entry.study.rounds, entry.study.ran) for entry in of_method]
+        lines.append([md(method), *(str(sum(column)) for column in zip(*figures, strict=True))])
     return sheet(lines, ["method", "datasets", "trials", "rounds granted", "rounds run"], "lrrrr")
 
 
