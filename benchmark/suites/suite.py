@@ -145,9 +145,7 @@ class Block(Part):
         for dataset in self.datasets:
             axes: dict[str, list[Any]] = {
                 "dataset": [dataset.filled(DATASETS)],
-                "partition": [
-                    partition.filled(PARTITIONS) for partition in _first(dataset.partitions, self.partitions)
-                ],
+                "partition": [p.filled(PARTITIONS) for p in _first(dataset.partitions, self.partitions)],
                 "clients": _first(dataset.clients, self.clients),
                 "split": [split.filled(SPLITS) for split in _first(dataset.splits, self.splits)],
             }
@@ -180,9 +178,8 @@ class Block(Part):
         """See `Suite.base`. tuned: only methods with `params: tuned`."""
         wanted = self.model_copy(update={"methods": [m for m in self.methods if m.tuned or not tuned]})
         block = _with_firsts(wanted.at_own_settings())
-        return block.model_copy(
-            update={"methods": [*map(_with_firsts, block.methods)], "datasets": [*map(_with_firsts, block.datasets)]}
-        )
+        entries = {axis: [*map(_with_firsts, getattr(block, axis))] for axis in ("methods", "datasets")}
+        return block.model_copy(update=entries)
 
 
 def _with_firsts(owner: B) -> B:
@@ -297,19 +294,15 @@ def load_suite(name: str) -> Suite:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"cannot read suite file {name!r:.200}: {reason}") from None
     if path.resolve().parent != FOLDER.resolve():
-        _check_name(path)
+        stem = path.stem.casefold()  # the name of the suite and of the folder of its rows
+        if stem in suite_names():
+            raise UserError(f"{path}: the benchmark has a suite {path.stem!r}; rename the file")
+        if stem in {*RESERVED, CUSTOM} or not re.fullmatch(NAME, path.stem) or len(stem) > LONGEST:
+            where = f"rows cannot be filed under {path.stem!r:.80}"
+            raise UserError(f"{path}: {where}; rename the file, as in my-suite.yaml")
         suite = parse_suite(text, path)  # its tuned settings are next to the file, not in the package
         return suite if suite.tuned else suite.model_copy(update={"tuned": str(path.with_suffix(".tuned.yaml"))})
     return parse_suite(text, path)
-
-
-def _check_name(path: Path) -> None:
-    """Raise UserError if the file name, which is the name of the suite and of the folder of its rows, is not free."""
-    name = path.stem.casefold()
-    if name in suite_names():
-        raise UserError(f"{path}: the benchmark has a suite {path.stem!r}; rename the file")
-    if name in {*RESERVED, CUSTOM} or not re.fullmatch(NAME, path.stem) or len(name) > LONGEST:
-        raise UserError(f"{path}: rows cannot be filed under {path.stem!r:.80}; rename the file, as in my-suite.yaml")
 
 
 @cache
@@ -352,10 +345,6 @@ def worded(problem: ErrorDetails) -> str:
 
 
 _MODELS: dict[str, type[BaseModel]] = {  # key -> model of its value
-    "cross": Block,
-    "datasets": DatasetEntry,
-    "methods": MethodEntry,
-    "partitions": Choice,
-    "splits": Choice,
+    "cross": Block, "datasets": DatasetEntry, "methods": MethodEntry, "partitions": Choice, "splits": Choice,
     "backbones": Choice,
-}
+}  # fmt: skip
