@@ -12,6 +12,7 @@ import typer
 from typer import Argument, Option
 
 from ...registry import UserError
+from ..store import Store
 from ..store.row_file import safe_name
 from ..suites.catalogue import BOARDS, published_tasks
 from . import common as given
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 BASELINE, BASELINES = "fedavg", ("fedavg", "local")
 BOARD = BOARDS[0]
-QUICK_TRIALS, QUICK_ROUNDS, QUICK_SEEDS = 3, 40, 2
+QUICK_TRIALS, QUICK_ROUNDS, QUICK_SEEDS = 3, 40, "2"
 
 
 def compete(
@@ -55,7 +56,6 @@ def compete(
     for a pull request, as by `fglbench submit`, into RESULTS/METHOD-submission.
     """
     from ..compete import QUICK, standing
-    from ..store import Store
     from ..submission.submit import METADATA, metadata, read_fields
     from ..suites.select import CUSTOM
     from ..tune.session import Tuner, Wanted, studies
@@ -72,11 +72,11 @@ def compete(
     if meta and preview:
         raise UserError("--meta packs rows of the board: leave out --quick, -d, --trials, --rounds and --seeds")
     about = metadata(read_fields(meta) | {"method": name}) if meta else None
-    limits = (trials or QUICK_TRIALS, rounds or QUICK_ROUNDS) if quick else (trials, rounds)
-    by_dataset = studies(Wanted(BOARD, (name,), datasets, limits[0], None, limits[1]))
+    if quick:
+        trials, rounds, seeds = trials or QUICK_TRIALS, rounds or QUICK_ROUNDS, seeds or QUICK_SEEDS
+    by_dataset = studies(Wanted(BOARD, (name,), datasets, trials, None, rounds))
     planned = [study for group in by_dataset.values() for study in group]
-    scored = _cells(name, datasets, rounds or (QUICK_ROUNDS if quick else None),
-                    given.parse_seeds(seeds or (str(QUICK_SEEDS) if quick else None)))  # fmt: skip
+    scored = _cells(name, datasets, rounds, given.parse_seeds(seeds))
     with answer(json) as said:
         said |= {"method": name, "studies": len(planned), "runs": len(scored)}
         said["core_hours"] = hours = _tell_cost(planned, scored, options)
