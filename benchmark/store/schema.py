@@ -253,7 +253,10 @@ class Row(Metrics, Identity):
         """Whether the best round is one of its rounds."""
         return 1 <= (self.best_round or 0) <= (self.rounds or 0)
 
-    rising = property(cut_off)
+    @property
+    def rising(self) -> bool:
+        """See `cut_off`."""
+        return cut_off(self)
 
 
 PARTS = ("method", "dataset", "partition", "split", "backbone")  # each has a name and parameters
@@ -281,7 +284,10 @@ class Standing(BaseModel):
     rounds: int | None = None
     git_sha: str = ""
 
-    rising = property(cut_off)
+    @property
+    def rising(self) -> bool:
+        """See `cut_off`."""
+        return cut_off(self)
 
 
 AnyRow = TypeVar("AnyRow", Row, Standing)
