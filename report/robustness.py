@@ -36,13 +36,12 @@ class Robustness:
     def points(self) -> pd.DataFrame:
         """One line per run on a curve: `POINT` and score. condition: a stress condition, or the axis whose value is
         `strength`. task: the label without it."""
-        frames = [self._conditions, *(self._along(name) for name in AXES)]
+        frames = [self._conditions]
+        for name, of_task in AXES.items():
+            rows = along(self.board.scored, of_task).rename(columns={"value": "strength"})
+            frames.append(rows.assign(condition=name)[[*POINT, "score"]])
         points = pd.concat([frame for frame in frames if len(frame)] or frames[:1])
         return points.sort_values(POINT, ignore_index=True)
-
-    def _along(self, name: str) -> pd.DataFrame:
-        rows = along(self.board.scored, AXES[name]).rename(columns={"value": "strength"})
-        return rows.assign(condition=name)[[*POINT, "score"]]
 
     @cached_property
     def _conditions(self) -> pd.DataFrame:

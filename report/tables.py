@@ -96,9 +96,13 @@ def _rank(entrant: Entrant) -> Cell:
     return Cell(number(mean) + bounds, mean, interval=Interval(mean, low, high, len(entrant.board.ranked)))
 
 
-def against_cell(baseline: str, entrant: Entrant) -> Cell:
-    """The difference of an entry from a baseline; absent if the board does not compare them."""
-    return difference_cell(entrant.ranking.inference.against.get(baseline, {}).get(entrant.name))
+def against(baseline: str) -> Column:
+    """The differences from a baseline; absent if a board does not compare an entry with it."""
+
+    def cell(entrant: Entrant) -> Cell:
+        return difference_cell(entrant.ranking.inference.against.get(baseline, {}).get(entrant.name))
+
+    return Column(f"Against {display(baseline)}, points", cell, falling=True)
 
 
 def _published(entrant: Entrant) -> Cell:
@@ -178,22 +182,18 @@ def ranking_columns(ranking: Ranking) -> list[Column]:
         sizes = {name: count(len(board.datasets_of(name)), "dataset") for name in (board.metric, other)}
         second = Column(unit(_short(other)), _figure("other", score_text), falling=True, best=True, note=sizes[other])
         scores = [replace(scores[0], note=sizes[board.metric]), second]
-    held_out = [
-        Column(f"{title}, {metric}", cells_by_name(_scores(ranking.unseen[name])), falling=True, best=True)
-        for name, title in HELD_OUT.items()
-        if name in ranking.unseen and not ranking.unseen[name].isna().all()
-    ]
-    against = [
-        Column(f"Against {display(baseline)}, points", partial(against_cell, baseline), falling=True)
-        for baseline in (inference.baselines if inference.unit != "none" else [])
-    ]
+    held_out = []
+    for name, title in HELD_OUT.items():
+        if known := ranking.unseen.get(name, pd.Series()).dropna().to_dict():
+            cells = {entrant: Cell(score_text(value), value) for entrant, value in known.items()}
+            held_out.append(Column(f"{title}, {metric}", cells_by_name(cells), falling=True, best=True))
     return [
         Column("Group", lambda entrant: name_or_dash(entrant.ranking.inference.groups.get(entrant.name, "")), "word"),
         Column("Method", _marked, "method"),
         RANK,
         *scores,
         *held_out,
-        *against,
+        *(map(against, inference.baselines) if inference.unit != "none" else ()),
         Column("Wins", _figure("wins", _whole), falling=True, best=True),
         TRAFFIC,
         replace(TIME, title="CPU, s") if board.clock == "cpu_seconds" else TIME,
@@ -202,10 +202,6 @@ def ranking_columns(ranking: Ranking) -> list[Column]:
         Column("Published", _published, "word"),
         *([Column("Loss of a median setting, points", _loss)] if ranking.setting_loss else []),
     ]
-
-
-def _scores(values: pd.Series) -> dict[str, Cell]:
-    return {str(name): Cell(score_text(value), float(value)) for name, value in values.dropna().items()}
 
 
 def _loss(entrant: Entrant) -> Cell:

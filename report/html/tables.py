@@ -135,14 +135,13 @@ def _ratio(shares: pd.Series, line: pd.Series) -> Cell:
 def places_table(boards: Sequence[Ranking], method: str) -> Table:
     """Place, scores and costs of a method on every board, one line per entry."""
     named = [(each, name) for each in boards for name in entries(each.board, method)]
-    baselines = {name: f"Against {display(name)}, points" for name in BASELINES}
     columns = [
         Column("Board", lambda e: Cell((Span(e.board.title, "link", page_of("board", e.board.suite)),)), "text"),
         Column("Entry", lambda entrant: Cell(plain(display(entrant.name)), entrant.name), "word"),
         Column("Place", _place),
         tables.RANK,
         tables.SCORE,
-        *(Column(title, partial(tables.against_cell, base), falling=True) for base, title in baselines.items()),
+        *map(tables.against, BASELINES),
         tables.TRAFFIC,
         tables.TIME,
     ]
