@@ -6,10 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from fglbench import processes
+from fglbench.benchmark.runner.process import SERVER_ENDED, WorkerProcess
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forks of a server on Linux only")
 FORKED = "Fork" * (sys.version_info >= (3, 11))
@@ -21,6 +23,10 @@ from light.processes import MARK, THREADS, start
 def report(pipe):
     preloaded = getattr(sys.modules.get("light.benchmark.runner.execute"), "PLACE", "")
     pipe.send((preloaded, os.environ.get(MARK), os.environ.get("NEW")))
+
+def answer(pipe):
+    pipe.send(os.getppid())
+    pipe.send(pipe.recv())
 
 def asked(mark=None):
     pipe, theirs = multiprocessing.Pipe()
@@ -90,3 +96,23 @@ def test_without_a_fork_server_processes_start_all_the_same(ran, tmp_path):
     assert ran("print(*asked())", TMPDIR=str(long)) == " None None\n"
     broken = "import sys\nif 'forkserver' in sys.orig_argv[-1]: raise RuntimeError"
     assert ran("print(*asked())", broken) == " None None\n"
+
+
+def test_a_worker_goes_on_without_its_fork_server(ran):
+    code = """import signal
+pipe, theirs = multiprocessing.Pipe()
+process = start(answer, theirs)
+os.kill(pipe.recv(), signal.SIGKILL)
+process.join()
+print(process.exitcode)
+pipe.send("gone on")
+print(pipe.recv())"""
+    assert ran(code) == f"{SERVER_ENDED}\ngone on\n"
+
+
+def test_a_cell_is_tried_again_if_only_the_fork_server_was_killed(tmp_path):
+    worker = WorkerProcess.__new__(WorkerProcess)
+    worker.oom_kills, worker.log = None, tmp_path / "none"
+    for pid, again in ((os.getpid(), True), (2**22 + 1, False)):  # a process, and none
+        worker.process = SimpleNamespace(is_alive=lambda: False, join=lambda: None, exitcode=SERVER_ENDED, pid=pid)
+        assert worker.ended().outside == again
