@@ -1,8 +1,8 @@
 """Start processes that know the package: workers, and the process that imports plug-ins.
 
-On Linux, from Python 3.11, they are forks of a fork server of multiprocessing, which has imported torch and the package:
-they start in 0.05 s instead of 2. The server starts with the first of them and ends with this process. If it cannot
-start, they are spawned.
+On Linux, from Python 3.11, they are forks of a fork server of multiprocessing, which has imported torch and the
+package: they start in 0.05 s instead of 2. The server starts with the first of them and ends with this process. If it
+cannot start, they are spawned.
 """
 
 from __future__ import annotations
