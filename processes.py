@@ -106,7 +106,8 @@ def _write_mark(mark: str) -> None:
     """Replace `UNMARKED` in the memory that the system shows as the environment of this process, and of its forks."""
     libc = ctypes.CDLL(None)
     libc.getenv.restype = ctypes.c_void_p
-    ctypes.memmove(libc.getenv(MARK.encode()), mark.encode(), len(UNMARKED))
+    if place := libc.getenv(MARK.encode()):  # else the user's script has removed it
+        ctypes.memmove(place, mark.encode(), len(UNMARKED))
 
 
 def _importable_main() -> None:
