@@ -39,7 +39,7 @@ KINDS = {  # the kind of an upload by its name
     **dict.fromkeys(("neighbours", "edges"), "neighbour lists"),
     **dict.fromkeys(("id", "wanted", "reached", "last"), "node ids"),
     "rows": "rows of the propagation matrix",
-    "vector_gradient": "gradients of node vectors",
+    "gradient_of_vectors": "gradients of node vectors",
     "condensed": "condensed features",
     "clusters": "clusters of nodes and of their neighbours",
     **dict.fromkeys(("classes", "votes"), "classes held"),
