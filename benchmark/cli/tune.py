@@ -178,7 +178,9 @@ def _tell_hours(tuner: Tuner, name: str, studies: list[Study]) -> None:
         left = tuner.left(studies)
         cells = sum(number for runs in left for _, number in runs)
         typer.echo(f"left: {_studies(left)}, {cells} runs: {told(costs.of(chain.from_iterable(left)))}")
-        typer.echo(f"{len(scored)} runs of the suite at what is chosen: {told(costs.of((cell, 1) for cell in scored))}")
+        if scored:
+            cost = told(costs.of((cell, 1) for cell in scored))
+            typer.echo(f"{len(scored)} runs of the suite with the chosen settings: {cost}")
 
 
 METHODS = ("local", "fedavg", "ditto")  # always tried: a model per site, one shared model, and a compromise
@@ -229,9 +231,10 @@ def recommend(
     facts = facts_of(next(iter(first.cells().values())))
     evidence = evidence_for(facts.properties, metric)
     told = [*facts.lines(), "", *evidence.lines()]
-    for line in told:
-        say(line)
+    say("\n".join(told))
     if dry_run:
+        if json:
+            print_json({"properties": facts.properties, "evidence": evidence.as_data()})
         return
     likely = named["method"] or tuple(name for name in evidence.candidates() if name not in METHODS)
     asked = Asked(data, metric, first.budget, (*METHODS, *likely), results, options, *cut, seeds)
@@ -252,6 +255,5 @@ def recommend(
     if json:
         print_json({"properties": facts.properties, "plan": asdict(plan), **as_data(by_method, facts.sites)})
         return
-    for line in ["", *table, "", *answer, "", f"written to {results / 'RECOMMENDATION.md'}; tables and figures: "
-                 f"fglbench report --results {results}"]:  # fmt: skip
-        say(line)
+    where = f"written to {results / 'RECOMMENDATION.md'}; tables and figures: fglbench report --results {results}"
+    say("\n".join(["", *table, "", *answer, "", where]))
