@@ -19,6 +19,7 @@ from . import common as given
 from .common import answer, complain, plain_console, plain_table, print_json
 
 if TYPE_CHECKING:
+    from ..recommend.evidence import Evidence, Facts
     from ..tune.session import Study, Tuner, Wanted
 
 
@@ -183,6 +184,11 @@ def _tell_hours(tuner: Tuner, name: str, studies: list[Study]) -> None:
             typer.echo(f"{len(scored)} runs of the suite with the chosen settings: {cost}")
 
 
+def _end_dry_run(facts: Facts, evidence: Evidence, json: bool) -> None:
+    if json:
+        print_json({"properties": facts.properties, "evidence": evidence.as_data()})
+
+
 METHODS = ("local", "fedavg", "ditto")  # always tried: a model per site, one shared model, and a compromise
 FOLDER = "runs/recommend-{}"
 
@@ -233,9 +239,7 @@ def recommend(
     told = [*facts.lines(), "", *evidence.lines()]
     say("\n".join(told))
     if dry_run:
-        if json:
-            print_json({"properties": facts.properties, "evidence": evidence.as_data()})
-        return
+        return _end_dry_run(facts, evidence, json)
     likely = named["method"] or tuple(name for name in evidence.candidates() if name not in METHODS)
     asked = Asked(data, metric, first.budget, (*METHODS, *likely), results, options, *cut, seeds)
     with as_interrupts():
@@ -255,5 +259,6 @@ def recommend(
     if json:
         print_json({"properties": facts.properties, "plan": asdict(plan), **as_data(by_method, facts.sites)})
         return
-    where = f"written to {results / 'RECOMMENDATION.md'}; tables and figures: fglbench report --results {results}"
-    say("\n".join(["", *table, "", *answer, "", where]))
+    for line in ["", *table, "", *answer, "", f"written to {results / 'RECOMMENDATION.md'}; tables and figures: "
+                 f"fglbench report --results {results}"]:  # fmt: skip
+        say(line)
