@@ -68,7 +68,7 @@ def compare(board: Board, first: str, second: str) -> Comparison | None:
 
 def _verdict(first: str, second: str, posterior: Posterior, unit: str) -> str:
     if unit == "none":
-        return f"Too few datasets and seeds for a comparison over the board ({RULE})."
+        return f"Too few datasets and seeds for a comparison over the board. {RULE}."
     chances = f"worse {posterior.worse:.2f}, equivalent {posterior.equivalent:.2f}, better {posterior.better:.2f}"
     words = {"equivalent": "is equivalent to", "undecided": "is neither shown to differ from nor to be equivalent to"}
     phrase = words.get(posterior.verdict, f"is {posterior.verdict} than")
