@@ -185,7 +185,7 @@ def ranking_columns(ranking: Ranking) -> list[Column]:
     held_out = []
     for name, title in HELD_OUT.items():
         if known := ranking.unseen.get(name, pd.Series()).dropna().to_dict():
-            cells = {entrant: Cell(score_text(value), value) for entrant, value in known.items()}
+            cells = {str(entrant): Cell(score_text(value), value) for entrant, value in known.items()}
             held_out.append(Column(f"{title}, {metric}", cells_by_name(cells), falling=True, best=True))
     return [
         Column("Group", lambda entrant: name_or_dash(entrant.ranking.inference.groups.get(entrant.name, "")), "word"),

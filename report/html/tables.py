@@ -187,8 +187,12 @@ def versions_table(boards: Sequence[Ranking], method: str) -> Table:
             when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
             lines.append([board.title, str(version)[:HASH], str(len(rows)), ", ".join(commits), when])
     titles = ("Board", "Code version", "Rows", "Commits", "Days")
-    columns = [Column(title, lambda line, i=i: Cell(plain(line[i])), "text") for i, title in enumerate(titles)]
+    columns = [Column(title, partial(_entry, place), "text") for place, title in enumerate(titles)]
     return Table.of(f"versions:{slug(method)}", f"Code versions of {display(method)}", columns, lines)
+
+
+def _entry(place: int, line: Sequence[str]) -> Cell:
+    return Cell(plain(line[place]))
 
 
 def used_parameters(boards: Sequence[Ranking], method: str) -> dict[str, str]:
@@ -231,15 +235,16 @@ def _compared(view: View, place: tuple[str, ...], line: str) -> Cell:
     return Cell((first, Span(number(figure.scale * ours.mean, width), "strong"), Span(shown_gap)))
 
 
+def _number_of_claims(place: int, view: View) -> Cell:
+    return number_cell(counts(view.affected_claims)[place], str)
+
+
 def claims_table(views: Sequence[View]) -> Table:
     """The verdicts on a table's claims under each reading that was run."""
     columns = [
         Column("Reading", lambda view: Cell(plain(view.reading.id) or "as stated"), "text"),
         Column("What it means", lambda view: Cell(plain(view.reading.meaning, 1000) or ABSENT), "text"),
-        *(
-            Column(word.capitalize(), lambda view, i=i: number_cell(counts(view.affected_claims)[i], str))
-            for i, word in enumerate(VERDICTS)
-        ),
+        *(Column(word.capitalize(), partial(_number_of_claims, place)) for place, word in enumerate(VERDICTS)),
         Column("Median of ours - published, points", lambda view: number_cell(view.gap, partial(signed, digits=2))),
     ]
     return Table.of("", "Claims under each reading", columns, [view for view in views if view.ran or view is views[0]])
