@@ -1,7 +1,8 @@
 """Start processes that know the package: workers, and the process that imports plug-ins.
 
-On Linux they are forks of multiprocessing's fork server, which has imported torch and the package: they start in 0.05 s
-instead of 2. The server starts with the first of them and ends with this process.
+On Linux, from Python 3.11, they are forks of a fork server of multiprocessing, which has imported torch and the
+package: they start in 0.05 s instead of 2. The server starts with the first of them and ends with this process. If it
+cannot start, they are spawned.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from multiprocessing import forkserver, resource_tracker
+from contextlib import contextmanager, suppress
+from functools import cache
+from multiprocessing import forkserver, resource_tracker, spawn
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,7 @@ UNMARKED = "0" * 32  # its value in the fork server; a mark has the same length
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 # Ctrl-C, a closed terminal and Ctrl-\ send signals to all processes of the terminal.
 OF_TERMINALS = [getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
+_one_at_a_time = threading.RLock()  # for changes of the environment
 
 
 def start(function: Callable[..., object], *arguments: Any, threads: int = 1, mark: str | None = None) -> BaseProcess:
@@ -33,14 +37,23 @@ def start(function: Callable[..., object], *arguments: Any, threads: int = 1, ma
     threads: of OpenMP and linear algebra, whose libraries start them when they are loaded: a process with several is no
     fork. mark: value of `MARK`, as long as `UNMARKED`, in the environment of the process and of its descendants.
     """
-    forked = warm_up(threads)
-    context = multiprocessing.get_context("forkserver" if forked else "spawn")
     variables = dict.fromkeys(THREADS, str(threads)) | ({MARK: mark} if mark else {})
-    entered = (function, arguments, {**os.environ, **variables}, forked)
-    process = context.Process(target=_enter, args=entered, daemon=True)
     _importable_main()
     resource_tracker.ensure_running()  # before a marked process starts it
-    with _environment({} if forked else variables), _deaf_children():
+    with _one_at_a_time:
+        forked = warm_up(threads)
+        entered = (function, arguments, {**os.environ, **variables}, forked)
+        if forked:
+            with suppress(EOFError, ConnectionError), _own_server():  # without it, if it has ended
+                return _started("forkserver", entered)
+        with _environment(variables):
+            return _started("spawn", (*entered[:3], False))
+
+
+def _started(method: str, entered: tuple[Any, ...]) -> BaseProcess:
+    context: Any = multiprocessing.get_context(method)
+    process: BaseProcess = context.Process(target=_enter, args=entered, daemon=True)
+    with _deaf_children():
         process.start()
     return process
 
@@ -49,10 +62,35 @@ def warm_up(threads: int = 1) -> bool:
     """Start the fork server, if processes with this number of threads are its forks. Return whether they are."""
     if sys.platform != "linux" or threads != 1:  # elsewhere, a fork of a process with torch is not safe
         return False
-    multiprocessing.set_forkserver_preload([f"{__name__.rpartition('.')[0]}.benchmark.runner.execute"])
-    with _environment({**dict.fromkeys(THREADS, "1"), MARK: UNMARKED}), _deaf_children():
-        forkserver.ensure_running()
+    if sys.version_info < (3, 11) or sys.flags.ignore_environment:  # the server would import from the current folder
+        return False
+    modules = os.pathsep.join(map(str, spawn.get_preparation_data("")["sys_path"]))
+    variables = {**dict.fromkeys(THREADS, "1"), MARK: UNMARKED, "PYTHONPATH": modules, "PYTHONSAFEPATH": "1"}
+    try:
+        with _one_at_a_time, _environment(variables), _deaf_children():
+            _server(os.getpid()).ensure_running()
+    except OSError:  # no folder for its socket, or one with a long path
+        return False
     return True
+
+
+@cache
+def _server(pid: int) -> forkserver.ForkServer:
+    """The server of this process. A process that the user forks needs another."""
+    server = forkserver.ForkServer()
+    server.set_forkserver_preload([f"{__name__.rpartition('.')[0]}.benchmark.runner.execute"])
+    return server
+
+
+@contextmanager
+def _own_server() -> Iterator[None]:
+    """Replace multiprocessing's own server, which is the user's: with other modules and another environment."""
+    users = forkserver.connect_to_new_process
+    forkserver.connect_to_new_process = _server(os.getpid()).connect_to_new_process
+    try:
+        yield
+    finally:
+        forkserver.connect_to_new_process = users
 
 
 def _enter(function: Callable[..., object], arguments: Any, environment: Mapping[str, str], forked: bool) -> None:
@@ -68,7 +106,8 @@ def _write_mark(mark: str) -> None:
     """Replace `UNMARKED` in the memory that the system shows as the environment of this process, and of its forks."""
     libc = ctypes.CDLL(None)
     libc.getenv.restype = ctypes.c_void_p
-    ctypes.memmove(libc.getenv(MARK.encode()), mark.encode(), len(UNMARKED))
+    if place := libc.getenv(MARK.encode()):  # else the user's script has removed it
+        ctypes.memmove(place, mark.encode(), len(UNMARKED))
 
 
 def _importable_main() -> None:

@@ -137,7 +137,7 @@ def _check_process() -> None:
 
     process = current_process()
     if getattr(process, "_inheriting", False):
-        raise SystemExit(UNGUARDED)
+        os._exit(UNGUARDED)  # a fork server gives the code 1 to SystemExit
     if process.daemon:
         raise UserError("run starts processes, which a worker of multiprocessing.Pool may not; call it from the script")
 

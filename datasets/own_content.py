@@ -55,7 +55,8 @@ def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
     if classes < 2:
         negative = any(_negative(word) for word in set(raw.label.tolist()))
         hint = " (a negative number means no label)" if negative else ""
-        mistakes.append(f"{raw.at('label', 0)}: {classes} different labels{hint}; a classifier needs at least 2")
+        only = f"all labels are {str(label[label != ''][0])!r}" if classes else "no node has a label"
+        mistakes.append(f"{raw.at('label', 0)}: {only}{hint}; give at least 2 classes")
     if not raw.feat.shape[1]:
         mistakes.append(f"{raw.at('feature', 0)}: no features; give each node at least one number, as its degree")
     if sp.issparse(raw.feat):

@@ -321,8 +321,13 @@ def _misshapen(arrays: dict[str, Any]) -> list[str]:
         if not fits or not (given.dtype.kind in kinds or whole):
             transposed = name == "edges" and given.ndim == 2 and given.shape[0] == 2
             advice += ": transpose it" if transposed else ""
-            lines.append(f"{name} is {given.dtype} {tuple(given.shape)} for N = {n}; give {advice}")
+            advice += f": {name}.astype(bool)" if name in PARTS and fits and _zero_or_one(given) else ""
+            lines.append(f"{name} is {given.dtype} {tuple(given.shape)} for N = {n} labels; give {advice}")
     return lines
+
+
+def _zero_or_one(values: np.ndarray) -> bool:
+    return values.dtype.kind in "iuf" and bool(np.isin(values, (0, 1)).all())
 
 
 def fractions(values: np.ndarray) -> np.ndarray:

@@ -99,7 +99,8 @@ class FedAux(Exchange):
     scale: float = option(10.0, "factor of the cosines in the softmax (code: 10)", ge=0, tune=[1.0, 5.0, 10.0])
 
     def adapt(self, backbone: Backbone) -> Backbone:
-        return backbone.turned_into(AuxModel, gnn=backbone, sigma=self.sigma)
+        gnn = backbone.model_copy(update={"linear_head": False})  # the classifier of [h_i, z_i] is the linear head
+        return backbone.turned_into(AuxModel, gnn=gnn, sigma=self.sigma)
 
     def server(self, server: Server, uploads: Tree) -> Download:
         models = uploads["model"]

@@ -219,7 +219,7 @@ class FedLoG(FedAvg):
         generators = [self._train_generator(learner.select([k]), first, mean.clone()) for k, mean in enumerate(targets)]
         generator = {name: torch.cat([params[name] for params in generators]) for name in first}
         counts = class_counts(batch, clients.classes)
-        return {"generator": generator, "classes": counts / counts.sum(1, keepdim=True).clamp(min=1)}
+        return {"generator": generator, "counts": counts / counts.sum(1, keepdim=True).clamp(min=1)}
 
     def _train_generator(self, learner: ClientBatch, first: Params, target: torch.Tensor) -> Params:
         """Return the generator (1, ...) of a single client. target: (n, d), for each training node."""
@@ -267,7 +267,7 @@ class FedLoG(FedAvg):
         return torch.stack([F.mse_loss(a, b) for a, b in zip(grads, wanted, strict=True)]).sum()
 
     def gather(self, server: Server, uploads: Tree) -> Download:
-        share = server.state["share"] = shares(uploads["classes"])
+        share = server.state["share"] = shares(uploads["counts"])
         generators = {n: torch.einsum("kc,k...->c...", share, v) for n, v in uploads["generator"].items()}
         return {"generators": generators}
 

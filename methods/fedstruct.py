@@ -214,13 +214,15 @@ class FedStruct(FedAvg):
         trained = clients.params | {VECTORS: vectors}
         clients.fit(loss, params=trained, adjust=collect)
         gradients = (total / clients.config.local_epochs).split([len(nodes) for nodes in clients.state["reached"]])
-        return {"model": clients.params, "gradient": [part.clone() for part in gradients]}
+        return {"model": clients.params, "gradient_of_vectors": [part.clone() for part in gradients]}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         server.state["model"] = self.aggregate(server, uploads["model"])
         vectors = server.state[VECTORS]
         vectors.grad = torch.zeros_like(vectors)
-        for k, weight, gradient in zip(server.participants, server.weights, uploads["gradient"], strict=True):
+        for k, weight, gradient in zip(
+            server.participants, server.weights, uploads["gradient_of_vectors"], strict=True
+        ):
             vectors.grad.index_add_(0, placed(server.state["reached"][k]), weight * gradient)
         server.state["optimiser"].step()
         return self.message(server)

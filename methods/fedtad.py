@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from ..benchmark.engine import (
     Batch,
     ClientBatch,
     Download,
+    Facts,
     Params,
     Phase,
     Server,
@@ -83,6 +85,11 @@ class FedTAD(FedAvg):
     on: Literal["features", "hidden"] = option(
         "features", "generated: features, or the last layer's inputs (code: raw_distill, its default; rep_distill)"
     )
+
+    def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
+        if self.on == "hidden" and any(len(b.widths(1, 1)) < 2 and not b.linear_head for b in backbones):
+            return f"{self.name} generates inputs of the last layer, and here it is the only one: choose on=features"
+        return super().skip(facts, backbones)
 
     def phases(self, config: TrainConfig) -> list[Phase]:
         reliability = Phase((Step(self.tell, self.note),), 1, scored=False, name="reliability", everyone=True)

@@ -19,9 +19,10 @@ class PFedMe(FedAvg):
     `weighting`. Messages: w_k up, w down; theta_k is not sent. Scored: theta_k after training; `global_*` columns score
     w. With one local round per round, eta lam = 1 and beta = 1 it is FedProx with mu = lam.
 
-    Departures: the E local epochs of a round are E steps of theta, so E / `inner` local rounds, the last one possibly
-    shorter; the paper has 20 local rounds of 5 steps. theta is trained by the run's optimiser; the paper has a separate
-    rate. Only participants train; the released code trains all clients and averages some.
+    Departures: the E local epochs of a round are E steps of theta (with minibatches: E passes, and `inner` counts
+    passes), so E / `inner` local rounds, the last one possibly shorter; the paper has 20 local rounds of 5 steps. theta
+    is trained by the run's optimiser; the paper has a separate rate. Only participants train; the released code trains
+    all clients and averages some.
     """
 
     family = "personal"

@@ -23,9 +23,9 @@ from ..benchmark.store.verified import Verified
 from ..benchmark.suites.catalogue import board_title
 from ..metrics import ADAPTED, SCORES, UNSEEN, sign
 from .display_names import TASK_COLUMNS, by_text, entrant_labels, task_labels
+from .inference import FEDAVG as FEDAVG, LOCAL as LOCAL
 from .sweeps import Sweep, find_sweeps, harder
 
-FEDAVG, LOCAL = "fedavg", "local"  # the baselines
 CLIENT_SCORES = ("score", "global_on_local", "personal_on_local")
 KEY = re.compile(r"[0-9a-f]{8,64}")  # nothing else becomes part of a path
 MEASURES = list(dict.fromkeys(rule.measure for rule in RULES.values() if rule.measure))
@@ -182,12 +182,6 @@ class Board:
     def complete(self) -> list[str]:
         """Entries with a score for every seed of every task."""
         return [entrant for entrant in self.entrants if self.tasks and self.full[entrant].all()]
-
-    @cached_property
-    def scored_as(self) -> dict[str, str]:
-        """The `score_metric` of each entry: metric, model and nodes."""
-        kinds = self.scored.groupby("entrant")["score_metric"].unique()
-        return {name: "; ".join(sorted(kinds.get(name, ()))) or "no score" for name in self.entrants}
 
     @cached_property
     def metric_of(self) -> dict[str, str]:

@@ -85,7 +85,8 @@ def _board(report: Report, results: Path, ranking: Ranking, figures: bool) -> li
         report.orphans += [p for p in sorted((suite / "figures").glob("*.png")) if p not in report.figures]
     tables = [p for p in sorted((suite / "tables").glob("*")) if p.suffix in (".md", ".csv")]
     report.orphans += [p for p in tables if p not in report.texts]
-    return [(plot.file, plot.caption) for plot in drawn]
+    shown = [plot for plot in drawn if figures or (suite / "figures" / plot.file).is_file()]
+    return [(plot.file, plot.caption) for plot in shown]
 
 
 def stale(report: Report) -> list[Path]:

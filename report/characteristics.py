@@ -14,8 +14,9 @@ from scipy import stats
 from ..benchmark.store.schema import mapping
 from ..benchmark.suites.catalogue import TASK, TRAINED, Task, read_properties
 from .board import FEDAVG, LOCAL, Board
+from .cells import Cell, Column, Table, numbers_by_name
 from .groups import family, kind_of_data
-from .text import Cell, Column, Table, count, numbers_by_name, p_value, plain, points, slug
+from .text import count, p_value, plain, points, slug
 
 SPLIT = "label skew"  # the property that divides datasets into groups
 LABELS = "labels per class"  # training nodes of a client, per class

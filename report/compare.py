@@ -52,11 +52,10 @@ def compare(board: Board, first: str, second: str) -> Comparison | None:
         return None
     columns = ["task", "dataset", "n", "first", "second", "difference", "low", "high", "p"]
     tasks = pd.DataFrame(lines, columns=columns)
-    datasets = tasks.groupby("dataset", sort=True)["difference"].mean()
-    scores = tasks.groupby("dataset", sort=True)[["first", "second"]].mean()
+    means = tasks.groupby("dataset", sort=True)[["first", "second", "difference"]].mean()
+    datasets, scores = means["difference"], means[["first", "second"]].set_axis([first, second], axis=1)
     main = [name for name in scores.index if board.metrics[name] == board.metric] or list(scores.index)
-    by_dataset = scores.set_axis([first, second], axis=1)
-    inference = Inference(by_dataset, grids, dict(zip(tasks["task"], tasks["dataset"], strict=True)), averaged=main)
+    inference = Inference(scores, grids, board.dataset_of, averaged=main)
     over = inference.difference(first, second)
     verdict = _verdict(first, second, over, inference.unit)
     mean = float(datasets[main].mean()) if inference.unit == "none" else over.mean
@@ -69,7 +68,7 @@ def compare(board: Board, first: str, second: str) -> Comparison | None:
 
 def _verdict(first: str, second: str, posterior: Posterior, unit: str) -> str:
     if unit == "none":
-        return f"Too few datasets and seeds for a comparison over the board ({RULE})."
+        return f"Too few datasets and seeds for a comparison over the board. {RULE}."
     chances = f"worse {posterior.worse:.2f}, equivalent {posterior.equivalent:.2f}, better {posterior.better:.2f}"
     words = {"equivalent": "is equivalent to", "undecided": "is neither shown to differ from nor to be equivalent to"}
     phrase = words.get(posterior.verdict, f"is {posterior.verdict} than")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -24,13 +23,10 @@ JSON_COLUMNS = {"dataset_params", "partition_params", "split_params", "backbone_
 
 def task_labels(rows: pd.DataFrame) -> pd.Series:
     """One label per row: the dataset, and the settings in which tasks of one dataset differ."""
-    names: dict[tuple[Any, ...], str] = {}
-    tasks = rows[TASK_COLUMNS].drop_duplicates().sort_values(TASK_COLUMNS)
-    for dataset, variants in tasks.groupby("dataset", sort=True):
-        parts = distinguish(variants.drop(columns="dataset"))
-        for row, part in zip(variants.itertuples(index=False, name=None), parts, strict=True):
-            names[row] = f"{dataset} ({part})" if part else str(dataset)
-    return pd.Series([names[row] for row in rows[TASK_COLUMNS].itertuples(index=False, name=None)], index=rows.index)
+    labels, settings = rows["dataset"].astype(object).copy(), rows[TASK_COLUMNS].drop(columns="dataset")
+    for dataset, index in rows.groupby("dataset").groups.items():
+        labels[index] = [f"{dataset} ({part})" if part else str(dataset) for part in _differences(settings.loc[index])]
+    return labels
 
 
 def entrant_labels(rows: pd.DataFrame, tasks: pd.Series) -> pd.Series:
@@ -41,24 +37,25 @@ def entrant_labels(rows: pd.DataFrame, tasks: pd.Series) -> pd.Series:
     """
     labels = rows["method"].astype(object).copy()  # pandas 2 would write through to the methods
     rows = rows.assign(
-        training=by_text(rows["training"], partial(_without, NEUTRAL)),
-        backbone_params=by_text(rows["backbone_params"], partial(_without, ["decoder"])),
+        training=without(NEUTRAL, rows["training"]), backbone_params=without(["decoder"], rows["backbone_params"])
     )
     tuned = rows.get("tuning", pd.Series("", index=rows.index)).fillna("") != ""
     both = tuned & rows["method"].isin(rows.loc[~tuned, "method"])
     labels[both] = labels[both] + " (tuned)"
     free = rows.loc[~tuned, ["method", *ENTRANT_COLUMNS]]
     most = free.groupby(["method", tasks[free.index]])[ENTRANT_COLUMNS].nunique().groupby("method").max()
-    for method, of_method in free.groupby("method", sort=True):
+    for method, of_method in free.groupby("method"):
         differing = [column for column in ENTRANT_COLUMNS if most.at[method, column] > 1]
-        if not differing:
-            continue
-        variants = of_method[differing].drop_duplicates().sort_values(differing)
-        names = dict(zip(variants.itertuples(index=False, name=None), distinguish(variants), strict=True))
-        settings = of_method[differing].itertuples(index=False, name=None)
-        for place, variant in zip(of_method.index, settings, strict=True):
-            labels[place] = f"{method} ({names[variant]})"
+        if differing:
+            labels[of_method.index] = [f"{method} ({part})" for part in _differences(of_method[differing])]
     return labels
+
+
+def _differences(settings: pd.DataFrame) -> list[str]:
+    """`distinguish` for rows that may be equal."""
+    variants = settings.drop_duplicates()
+    names = dict(zip(variants.itertuples(index=False, name=None), distinguish(variants), strict=True))
+    return [names[row] for row in settings.itertuples(index=False, name=None)]
 
 
 def distinguish(variants: pd.DataFrame) -> list[str]:
@@ -100,12 +97,15 @@ def by_text(texts: pd.Series, change: Callable[[Any], object]) -> pd.Series:
     return texts.map({text: change(text) for text in texts.unique()})
 
 
-def _without(names: Container[str], text: str) -> str:
+def without(names: Container[str], texts: pd.Series) -> pd.Series:
     """Settings (JSON) without `names`; other texts as they are."""
-    settings = parse(text)
-    if settings is None:
-        return text
-    return json.dumps({name: value for name, value in settings.items() if name not in names})
+
+    def rest(text: str) -> str:
+        settings = parse(text)
+        kept = {name: value for name, value in (settings or {}).items() if name not in names}
+        return text if settings is None else json.dumps(kept, sort_keys=True)
+
+    return by_text(texts, rest)
 
 
 def _value(settings: dict[str, Any], key: str) -> str:

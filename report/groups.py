@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..benchmark.suites.catalogue import OTHER, entry
-from .text import Cell, Column, plain
+from .cells import Cell, Column
+from .text import plain
 
 
 def family(method: str) -> str:

@@ -33,6 +33,7 @@ from .statistics import (
     signed_rank_posterior,
     wins,
 )
+from .text import count
 
 FEDAVG, LOCAL = "fedavg", "local"
 BASELINES = (FEDAVG, LOCAL)  # every method is compared with these if they are ranked
@@ -158,18 +159,18 @@ class Inference:
             pair: [np.sign(gap.mean) * (next(adjusted) <= ALPHA) for gap in gaps] for pair, gaps in differences.items()
         }
 
-        def count(name: str, base: str) -> tuple[int, int]:
+        def outcome(name: str, base: str) -> tuple[int, int]:
             outcomes = signs[min(name, base), max(name, base)]
             return (outcomes.count(1), outcomes.count(-1)) if name < base else (outcomes.count(-1), outcomes.count(1))
 
-        return {base: {name: count(name, base) for name in self.order if name != base} for base in self.baselines}
+        return {base: {name: outcome(name, base) for name in self.order if name != base} for base in self.baselines}
 
     @cached_property
     def groups(self) -> dict[str, str]:
         """Method -> letters, by mean rank: methods that share a letter do not differ. Empty without a unit."""
         if self.unit == "none":
             return {}
-        return letters(self.order, lambda first, second: self.difference(first, second).differs)
+        return letters(self.order, lambda a, b: self.difference(a, b).verdict in ("better", "worse"))
 
     @cached_property
     def leaders(self) -> list[str]:
@@ -195,7 +196,7 @@ class Inference:
             return "Fewer than two methods are complete: there is nothing to compare."
         if self.unit == "none":
             return f"{RULE}. Here both are too few (a task needs {MIN_SEEDS} seeds): nothing is compared."
-        several = f"{len(self.tested)} dataset{'' if len(self.tested) == 1 else 's'}"
+        several = count(len(self.tested), "dataset")
         here = f"{len(self.scores)} datasets" if self.unit == "dataset" else f"seeds of tasks on {several}"
         return (
             f"{RULE}. Here: {here}. Two methods share a letter if neither is shown to be better than the other by more "

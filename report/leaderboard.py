@@ -3,79 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..benchmark.store.folder import self_reported
 from ..benchmark.suites.catalogue import is_board
 from ..registry import UserError
 from .board import FEDAVG, LOCAL
+from .cells import Table
 from .groups import display
 from .ranking import Ranking
 from .tables import ranking_columns, ranking_lines
 from .templating import document
-from .text import Table, data_size, markdown_table, md, percent, plain, points, slug, with_bounds
+from .text import data_size, markdown_table, md, percent, plain, points, with_bounds
 
 CHEAP = 0.1  # of FedAvg's traffic
-MEANING = {
-    "better": " (by more than one point)", "equivalent": " (within one point)", "undecided": "",
-    "worse": " (by more than one point)",
-}  # fmt: skip
+FAR = " (by more than one point)"
+MEANING = {"better": FAR, "equivalent": " (within one point)", "undecided": "", "worse": FAR}  # in this order
 
 
-class Finding(NamedTuple):
-    """A sentence, the id of the table that it is taken from, and the title of the table's board."""
-
-    text: str
-    table: str
-    board: str
-
-
-def key_findings(boards: Sequence[Ranking]) -> list[Finding]:
-    """The comparison with FedAvg, of FedAvg with `local`, and of traffic; each from the first board that has it."""
+def key_findings(boards: Sequence[Ranking]) -> list[str]:
+    """Sentences: the comparison with FedAvg, of FedAvg with `local`, and of traffic; each from the first board that has
+    it."""
     compared = next((findings for each in boards if (findings := _by_baselines(each))), [])
     return compared + next((findings for each in boards if (findings := _by_traffic(each))), [])
 
 
-def _by_baselines(ranking: Ranking) -> list[Finding]:
+def _by_baselines(ranking: Ranking) -> list[str]:
     inference = ranking.inference
     if not {FEDAVG, LOCAL} <= set(inference.baselines) or inference.unit == "none":
         return []
-    table, title = f"overall:{slug(ranking.board.suite)}", ranking.board.title
     others: dict[str, list[str]] = {}
     for name, posterior in inference.against[FEDAVG].items():
         others.setdefault(posterior.verdict, []).append(plain(display(name)))
-    order = [verdict for verdict in ("better", "equivalent", "undecided", "worse") if verdict in others]
-    text = "; ".join(f"{verdict}{MEANING[verdict]}: {', '.join(others[verdict])}" for verdict in order)
-    known = {ranking.board.metric: inference, "macro-F1": ranking.macro_f1}
-    by_metric = {metric: each.against[LOCAL][FEDAVG] for metric, each in known.items() if each and each.unit != "none"}
+    known = {verdict: meaning for verdict, meaning in MEANING.items() if verdict in others}
+    text = "; ".join(f"{verdict}{meaning}: {', '.join(others[verdict])}" for verdict, meaning in known.items())
+    measures = {ranking.board.metric: inference, "macro-F1": ranking.macro_f1}
+    by_metric = {name: each.against[LOCAL][FEDAVG] for name, each in measures.items() if each and each.unit != "none"}
     gains = [f"{metric} {with_bounds(gain)}, {gain.verdict}" for metric, gain in by_metric.items()]
     return [
-        Finding(f"Compared with FedAvg, with a probability of 95%: {text}.", table, title),
-        Finding(f"FedAvg compared with local training, in points (95% interval): {'; '.join(gains)}.", table, title),
+        f"Compared with FedAvg, with a probability of 95%: {text}.",
+        f"FedAvg compared with local training, in points (95% interval): {'; '.join(gains)}.",
     ]
 
 
-def _by_traffic(ranking: Ranking) -> list[Finding]:
+def _by_traffic(ranking: Ranking) -> list[str]:
     """Traffic of FedAvg, `local`, and the first method that sends at most CHEAP of FedAvg's bytes, but not nothing."""
-    table, against = ranking.table if ranking.board.ranked else None, ranking.inference.against
-    if table is None or FEDAVG not in against or ranking.inference.unit == "none":
+    against = ranking.inference.against
+    if FEDAVG not in against or ranking.inference.unit == "none":
         return []
+    table = ranking.table
     traffic = {str(name): float(value) for name, value in table["traffic"].items()}
     usual = traffic[FEDAVG]
     cheap = table[(table["traffic"] > 0) & (table["traffic"] <= CHEAP * usual)]
     parts = [f"FedAvg sends {data_size(usual)}"]
-    for name in [*cheap.index[:1], *(baseline for baseline in (LOCAL,) if baseline in against[FEDAVG])]:
+    for name in [*cheap.index[:1], *[LOCAL] * (LOCAL in against[FEDAVG])]:
         posterior, sent = against[FEDAVG][name], traffic[name]
         share = data_size(sent) if sent else "nothing"
-        gap = f"{points(posterior.mean)} points ({points(posterior.low)} to {points(posterior.high)})"
+        gap = with_bounds(posterior).replace(" (", " points (")
         parts.append(f"{plain(display(name))} sends {share} and differs from FedAvg by {gap}")
-    text, suite = f"Traffic: {'; '.join(parts)}.", slug(ranking.board.suite)
-    return [Finding(text, f"overall:{suite}", ranking.board.title)] if parts[1:] else []
+    return [f"Traffic: {'; '.join(parts)}."] if parts[1:] else []
 
 
 README = ["Method", "Traffic", "Published"]  # columns, with means and the difference from FedAvg
+TOP = 4
 
 
 def leaderboard(
@@ -84,8 +75,10 @@ def leaderboard(
     """LEADERBOARD.md. environments: by hash. figures: suite -> (file name, caption) of its figures."""
     named = [each for each in boards if is_board(each.board.suite)] or boards
     others = [each for each in boards if each not in named]
-    known = {"boards": boards, "named": named, "others": others, "environments": environments, "figures": figures}
-    return document("leaderboard.md", **known, anchor=anchor)
+    return document(
+        "leaderboard.md", boards=boards, named=named, others=others, environments=environments, figures=figures,
+        anchor=anchor,
+    )  # fmt: skip
 
 
 def anchor(title: str) -> str:
@@ -93,25 +86,21 @@ def anchor(title: str) -> str:
     return "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")
 
 
-def readme_block(boards: list[Ranking], leaderboard_link: str, top: int = 4) -> str:
-    """The body of the README block: the first `top` methods and the baselines of the first board, and a link to the
+def readme_block(boards: list[Ranking], leaderboard_link: str) -> str:
+    """The body of the README block: the first TOP methods and the baselines of the first board, and a link to the
     leaderboard. Boards of the benchmark are preferred, and `quick` is used if there is no other."""
     of_benchmark = [each for each in boards if is_board(each.board.suite)]
     boards = [each for each in boards if not each.board.is_sweep]
     shown = of_benchmark or [each for each in boards if each.board.suite != "quick"] or boards
     verified = any(each.board.verified for each in of_benchmark[:1])
-    known = {"boards": shown, "link": leaderboard_link, "head": partial(_head, top)}
-    return document("readme.md", **known, verified=verified)
+    return document("readme.md", boards=shown, link=leaderboard_link, head=_head, verified=verified)
 
 
-def _head(top: int, ranking: Ranking) -> Table:
+def _head(ranking: Ranking) -> Table:
     places = enumerate(ranking.table.index)
-    names = [name for place, name in places if place < top or name in (FEDAVG, LOCAL)]
-    columns = [
-        column
-        for column in ranking_columns(ranking)
-        if column.title in README or column.title.startswith(("Mean ", "Against FedAvg"))
-    ]
+    names = [name for place, name in places if place < TOP or name in (FEDAVG, LOCAL)]
+    means = ("Mean ", "Against FedAvg")
+    columns = [c for c in ranking_columns(ranking) if c.title in README or c.title.startswith(means)]
     return ranking_lines(ranking, columns, names)
 
 

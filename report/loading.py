@@ -37,16 +37,9 @@ def load_boards(results: Path) -> list[Board]:
         if len(rows):
             made_with = zip(rows["method"], rows["method_version"], rows["git_sha"], strict=True)
             rows["computed_with"] = [current_version(*each) for each in made_with]
-            board = Board.build(
-                suite,
-                rows,
-                histories=partial(_side_file, store.history, suite),
-                embeddings=partial(_side_file, store.embeddings, suite),
-                verdicts=verdicts,
-                sites=store.sites(),
-                trials=_trials(results, suite),
-            )
-            boards.append(board)
+            histories, embeddings = (partial(_side_file, read, suite) for read in (store.history, store.embeddings))
+            more = {"verdicts": verdicts, "sites": store.sites(), "trials": _trials(results, suite)}
+            boards.append(Board.build(suite, rows, histories=histories, embeddings=embeddings, **more))
     if not boards:
         raise UserError(f"no result rows under {str(results)!r}; run `fglbench run` first or give --results DIR")
     return boards

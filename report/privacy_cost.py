@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -12,9 +11,10 @@ import pandas as pd
 
 from ..benchmark.store.schema import mapping
 from .board import LOCAL, Board
-from .display_names import entrant_labels
+from .cells import Cell, Column, Table
+from .display_names import entrant_labels, without
 from .groups import display
-from .text import ABSENT, Cell, Column, Table, finite, mean_std, plain, slug
+from .text import ABSENT, finite, mean_std, plain, slug
 
 MIN_NOISES = 3  # amounts of noise that make a curve
 NOISE, CLIP = "dp_noise", "dp_clip"  # settings of the training configuration
@@ -41,22 +41,17 @@ class PrivacyCost:
         """
         rows = self.board.scored
         training = [mapping(text) for text in rows["training"]]
-        kept = [{name: value for name, value in settings.items() if name not in SETTINGS} for settings in training]
-        rest = [json.dumps(settings, sort_keys=True) for settings in kept]
         runs = pd.DataFrame({
             "task": rows["task_label"],
-            "entrant": entrant_labels(rows.assign(training=rest), rows["task_label"]),
+            "entrant": entrant_labels(rows.assign(training=without(SETTINGS, rows["training"])), rows["task_label"]),
             "clip": [_number(settings.get(CLIP)) for settings in training],
             "noise": [_number(settings.get(NOISE)) for settings in training],
             "epsilon": pd.to_numeric(rows["dp_epsilon"]),
             "score": rows["score"],
         })  # fmt: skip
         grouped = runs.groupby([*PLACE, "clip", "noise"], sort=True)
-        return pd.DataFrame({
-            "score": grouped["score"].mean(),
-            "std": grouped["score"].std(ddof=1).fillna(0.0),
-            "epsilon": grouped["epsilon"].mean(),
-        })  # fmt: skip
+        points = grouped.agg(score=("score", "mean"), std=("score", "std"), epsilon=("epsilon", "mean"))
+        return points.fillna({"std": 0.0})
 
     @cached_property
     def curves(self) -> dict[tuple[str, str, float], pd.DataFrame]:

@@ -12,8 +12,9 @@ import pandas as pd
 from ..benchmark.store.schema import mapping, parse
 from ..metrics import sign
 from .board import Board
+from .cells import Cell, Column, Span, Table
 from .groups import METHOD, display, family
-from .text import ABSENT, Cell, Column, Span, Table, count, finite, md, plain, slug, spans
+from .text import ABSENT, count, finite, md, plain, slug, spans
 
 MACHINE = {  # fields of an environment; packages are shown after the first
     "python": "Python {}", "system": "{}", "cpu": "{}", "instructions": "{}", "cores": "{} cores",
@@ -84,14 +85,16 @@ def facts(board: Board, environments: dict[str, dict[str, Any]]) -> list[str]:
 
 def versions(board: Board) -> Table:
     """The source hashes of each method."""
-    name = Column("Method", lambda of_method: Cell(plain(display(of_method[0]))), "text")
-    columns = [name, Column("Version", _hashes, "text")]
+    columns = [
+        Column("Method", lambda of_method: Cell(plain(display(of_method[0]))), "text"),
+        Column("Version", lambda of_method: _hashes(of_method[1]), "text"),
+    ]
     hashes = board.rows.groupby("method", sort=True)["method_version"].unique().items()
     return Table.of(f"versions:{slug(board.suite)}", f"Code versions of board {board.suite}", columns, hashes)
 
 
-def _hashes(of_method: tuple[str, Iterable[str]]) -> Cell:
-    codes = (Span(_code(version), "code") for version in sorted(of_method[1]))
+def _hashes(versions: Iterable[str]) -> Cell:
+    codes = (Span(_code(version), "code") for version in sorted(versions))
     return Cell(tuple(part for code in codes for part in (Span(", "), code))[1:])
 
 
@@ -155,7 +158,7 @@ def _entrants(board: Board) -> str:
 
 
 def _named(name: object, params: object) -> str:
-    return f"{md(name)} ({_params(params)})" if _params(params) else md(name)
+    return f"{md(name)} ({_params(params)})".removesuffix(" ()")
 
 
 def _params(text: object) -> str:

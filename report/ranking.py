@@ -16,6 +16,9 @@ from .robustness import Robustness
 from .statistics import DECIMALS, indistinguishable, ranks
 
 COSTS = {"traffic": "median", "seconds": "median", "peak": "max"}  # column -> how its tasks are summarised
+LAST = "Last round"
+MEASURES = {"Selected round": "score", LAST: "", "Macro-F1": "macro_f1", "Own model": "personal_on_local"}
+MIN_METHODS = 3  # fewer methods are not ordered by the measures
 LEARNS_NOTHING = ("majority", "one-cluster", "label-counts")  # references that no method should be below
 
 
@@ -40,10 +43,6 @@ class Ranking:
     """The ranking of a board, and its analyses, computed on first use."""
 
     board: Board
-
-    @cached_property
-    def alternatives(self) -> AlternativeRankings:
-        return AlternativeRankings(self.board, list(self.table.index) if self.board.ranked else [])
 
     @cached_property
     def characteristics(self) -> Characteristics:
@@ -174,33 +173,20 @@ class Ranking:
             leaders[task] = frozenset(best), frozenset(equal - set(best))
         return leaders
 
-
-LAST = "Last round"
-MEASURES = {"Selected round": "score", LAST: "", "Macro-F1": "macro_f1", "Own model": "personal_on_local"}
-MIN_METHODS = 3  # fewer methods are not ordered
-
-
-@dataclass(frozen=True, eq=False)
-class AlternativeRankings:
-    """Rankings of the same runs by other measures, and their agreement. order: the ranked entries by mean rank."""
-
-    board: Board
-    order: list[str]
-
     @cached_property
     def mean_ranks(self) -> pd.DataFrame:
         """Ranked entries x measures: mean rank over datasets, among the entries with the measure on every task."""
-        by_measure = {}
+        by_measure, order = {}, list(self.table.index) if self.board.ranked else []
         for name, column in MEASURES.items():
             grid = self._last if name == LAST else self.board.grid(column)
-            full = grid.reindex(columns=self.order).dropna(axis=1)
+            full = grid.reindex(columns=order).dropna(axis=1)
             if len(grid) == len(self.board.tasks) and full.shape[1] >= MIN_METHODS:
                 by_measure[name] = ranks(self.board.averaged(full)).mean()
-        return pd.DataFrame(by_measure, index=self.order)
+        return pd.DataFrame(by_measure, index=order)
 
     @cached_property
     def agreement(self) -> pd.DataFrame:
-        """Measures x measures: Kendall's tau over the entries with both measures."""
+        """Measures x measures of `mean_ranks`: Kendall's tau over the entries with both measures."""
         return self.mean_ranks.corr("kendall", min_periods=MIN_METHODS)
 
     @property

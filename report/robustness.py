@@ -1,5 +1,5 @@
 """Curves of score against the strength of a stress condition, or against a setting of the task that a board varies
-(number of clients, label skew, homophily), and the areas under them.
+(number of clients, label skew, homophily), the areas under them, and their table.
 
 The area is computed by the trapezoidal rule, from strength 0 (the plain task) to the greatest strength, or over the
 range of the setting. It is divided by the width of this range: a mean score that does not depend on the spacing of the
@@ -16,9 +16,11 @@ import pandas as pd
 
 from ..benchmark.store.schema import mapping, strength
 from .board import Board
+from .cells import Cell, Column, Table, cells_by_name, numbers_by_name
 from .display_names import task_labels
+from .groups import METHOD
 from .sweeps import AXES, along, axis
-from .text import csv_text
+from .text import csv_text, mean_std, percent, points, slug
 
 MIN_STRENGTHS = 3  # strengths of a curve, including 0
 POINT = ["task", "condition", "strength", "entrant", "seed"]
@@ -34,13 +36,12 @@ class Robustness:
     def points(self) -> pd.DataFrame:
         """One line per run on a curve: `POINT` and score. condition: a stress condition, or the axis whose value is
         `strength`. task: the label without it."""
-        frames = [self._conditions, *(self._along(name) for name in AXES)]
+        frames = [self._conditions]
+        for name, of_task in AXES.items():
+            rows = along(self.board.scored, of_task).rename(columns={"value": "strength"})
+            frames.append(rows.assign(condition=name)[[*POINT, "score"]])
         points = pd.concat([frame for frame in frames if len(frame)] or frames[:1])
         return points.sort_values(POINT, ignore_index=True)
-
-    def _along(self, name: str) -> pd.DataFrame:
-        rows = along(self.board.scored, AXES[name]).rename(columns={"value": "strength"})
-        return rows.assign(condition=name)[[*POINT, "score"]]
 
     @cached_property
     def _conditions(self) -> pd.DataFrame:
@@ -60,8 +61,8 @@ class Robustness:
     def curves(self) -> dict[tuple[str, str], pd.DataFrame]:
         """(task, condition) -> scores, `(entrant, seed)` x strengths, of entries with all seeds at all strengths."""
         grids = {}
-        for (task, condition), points in self.points.groupby(["task", "condition"], sort=True):
-            grid = points.pivot_table(index=["entrant", "seed"], columns="strength", values="score", aggfunc="last")
+        for (task, condition), runs in self.points.groupby(["task", "condition"], sort=True):
+            grid = runs.pivot_table(index=["entrant", "seed"], columns="strength", values="score", aggfunc="last")
             complete = grid.dropna()
             seeds = grid.index.get_level_values("seed").nunique()
             counts = complete.groupby(level="entrant").size()
@@ -132,3 +133,39 @@ def curves_csv(robustness: Robustness) -> str:
     for column in ("task", "method"):
         frame[column] = [csv_text(text) for text in frame[column]]
     return str(frame.to_csv(index=False, lineterminator="\n", float_format="%.6g"))
+
+
+AREA_LEGEND = (
+    "Area: the mean score over the strengths of a condition, from 0 to the greatest (trapezoidal rule), in percent, "
+    "mean over datasets. The column *Area* is also a mean over conditions, with the standard deviation over seeds. In "
+    "brackets: the difference from the score without the condition, in points."
+)
+AXIS_LEGEND = (
+    " For a setting of the task (clients, alpha of the labels' Dirichlet shares, homophily) the area is between the "
+    "least and the greatest value, with logarithms of clients and alpha. *Plain* is then the mild end: fewest clients, "
+    "greatest alpha, greatest homophily."
+)
+
+
+def robustness_legend(robustness: Robustness) -> str:
+    """The legend of `robustness_table`."""
+    return AREA_LEGEND + AXIS_LEGEND if AXES.keys() & {*robustness.conditions} else AREA_LEGEND
+
+
+def robustness_table(robustness: Robustness) -> Table:
+    """The entries with all curves, by mean area: area and loss under every condition."""
+    board, table = robustness.board, robustness.table
+    areas = zip(table.index, table["area"], table["std"], strict=True)
+    area = {name: Cell(mean_std(mean, std), float(mean)) for name, mean, std in areas}
+    columns = [
+        METHOD,
+        Column("Area, %", cells_by_name(area), falling=True, best=True),
+        Column("Plain, %", numbers_by_name(table["plain"], percent), falling=True, best=True),
+    ]
+    for condition in robustness.conditions:
+        losses = zip(table.index, table[condition], table[f"{condition} loss"], strict=True)
+        under = {name: Cell(f"{percent(mean)} ({points(-loss)})", float(mean)) for name, mean, loss in losses}
+        title = condition.replace("_", " ").capitalize()
+        columns.append(Column(title, cells_by_name(under), falling=True, best=True))
+    caption = f"Areas under the curves of score against strength on board {board.suite}"
+    return Table.of(f"robustness:{slug(board.suite)}", caption, columns, table.index, board.entry)

@@ -1,8 +1,7 @@
-"""Tables of some boards only: comparisons of methods, scores of clients, areas under curves, sites of own data."""
+"""Tables of some boards only: comparisons of methods, scores of clients, sites of own data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
@@ -10,30 +9,12 @@ import pandas as pd
 
 from ..metrics import FALLING, sign
 from .board import LOCAL, Board, over_seeds
+from .cells import NOTHING, Cell, Column, Table, cells_by_name, difference_cell, number_cell, numbers_by_name
 from .groups import METHOD, display, kind_of_data
-from .inference import Inference
 from .ranking import Ranking
-from .statistics import Posterior, performance_profile, ranks, win_rates
-from .sweeps import AXES
-from .tables import difference_cell, order
-from .text import (
-    NOTHING,
-    Cell,
-    Column,
-    Table,
-    count,
-    finite,
-    mean_std,
-    number,
-    number_cell,
-    numbers_by_name,
-    percent,
-    plain,
-    points,
-    score_text,
-    slug,
-    unit,
-)
+from .statistics import performance_profile, ranks, win_rates
+from .tables import order
+from .text import count, finite, number, percent, plain, points, score_text, slug, unit
 
 WITHIN = (0.01, 0.02, 0.05)  # gaps to the best: columns of the performance profile
 NATURAL = ("own", "source")  # partitions whose clients come with the data
@@ -102,8 +83,8 @@ def clients_table(ranking: Ranking) -> Table | None:
         means = numbers_by_name(inference.scores.mean(), percent)
         columns.append(Column("Macro-F1, %", means, falling=True, best=True))
     for base, against in inference.against.items() if inference and inference.unit != "none" else ():
-        cell = partial(_against, against)
-        columns.append(Column(f"Macro-F1 against {display(base)}, points", cell, falling=True))
+        gaps = cells_by_name({name: difference_cell(posterior) for name, posterior in against.items()})
+        columns.append(Column(f"Macro-F1 against {display(base)}, points", gaps, falling=True))
     clients = client_summary(board).loc[lambda table: table.index.get_level_values("entrant").isin(board.ranked)]
     if not any(grid.isna().any(axis=None) for grid in (clients[name].unstack("entrant") for name in clients)):
         worst, spread = (board.over_datasets(clients[name]) for name in ("worst", "spread"))
@@ -128,14 +109,18 @@ def verdicts_table(ranking: Ranking) -> Table | None:
     if inference.unit == "none" or not inference.baselines:
         return None
     columns = [METHOD]
-    for base in inference.baselines:
-        columns.append(Column(f"Worse, equivalent, better than {display(base)}", partial(_chances, inference, base)))
+    for base, posteriors in inference.against.items():
+        chances = {name: (gap.worse, gap.equivalent, gap.better) for name, gap in posteriors.items()}
+        cells = {name: Cell(" / ".join(map(number, three)), three[2]) for name, three in chances.items()}
+        columns.append(Column(f"Worse, equivalent, better than {display(base)}", cells_by_name(cells)))
         if inference.unit == "dataset":
-            title = f"New dataset against {display(base)}, points"
-            columns.append(Column(title, partial(_new_dataset, inference, base)))
-        if any(sum(tasks) for tasks in inference.task_counts[base].values()):
-            title = f"Tasks higher, lower than {display(base)}"
-            columns.append(Column(title, partial(_counts, inference, base), falling=True))
+            bounds = {name: inference.new_dataset(name, base) for name in posteriors}
+            cells = {name: Cell(f"{points(low)} to {points(high)}", low) for name, (low, high) in bounds.items()}
+            columns.append(Column(f"New dataset against {display(base)}, points", cells_by_name(cells)))
+        counts = inference.task_counts[base]
+        if any(map(sum, counts.values())):
+            cells = {name: Cell(f"{higher}, {lower}", higher - lower) for name, (higher, lower) in counts.items()}
+            columns.append(Column(f"Tasks higher, lower than {display(base)}", cells_by_name(cells), falling=True))
     return _table(ranking, "verdicts", "Verdicts", columns)
 
 
@@ -160,16 +145,12 @@ def profile_table(ranking: Ranking) -> Table | None:
     if len(board.ranked) < 3 or len(board.tasks) < 3:
         return None
     profile = performance_profile(board.scores[board.ranked], WITHIN)
-    shares = {gap: numbers_by_name(profile[gap], partial(percent, digits=0)) for gap in WITHIN}
+    columns = [METHOD]
+    for gap in WITHIN:
+        share = numbers_by_name(profile[gap], partial(percent, digits=0))
+        columns.append(Column(f"Within {100 * gap:g} of the best, % of tasks", share, falling=True, best=True))
     worst = numbers_by_name(profile["worst"], partial(percent, digits=1))
-    columns = [
-        METHOD,
-        *(
-            Column(f"Within {100 * gap:g} of the best, % of tasks", share, falling=True, best=True)
-            for gap, share in shares.items()
-        ),
-        Column("Largest gap to the best, points", worst, best=True),
-    ]
+    columns.append(Column("Largest gap to the best, points", worst, best=True))
     return _table(ranking, "profile", "Performance profile", columns)
 
 
@@ -182,24 +163,23 @@ def kinds_table(ranking: Ranking) -> Table | None:
         return None
     means = ranks(by_dataset).groupby(kinds).mean().round(12)
     sizes = kinds.value_counts()
-    cells = {str(kind): numbers_by_name(line, partial(number, digits=1)) for kind, line in means.iterrows()}
-    columns = [
-        Column(kind.capitalize(), cell, best=True, note=count(int(sizes[kind]), "dataset"))
-        for kind, cell in cells.items()
-    ]
-    return _table(ranking, "kinds", "Mean ranks by kind of data", [METHOD, *columns])
+    columns = [METHOD]
+    for kind, line in means.iterrows():
+        cell, note = numbers_by_name(line, partial(number, digits=1)), count(int(sizes[str(kind)]), "dataset")
+        columns.append(Column(str(kind).capitalize(), cell, best=True, note=note))
+    return _table(ranking, "kinds", "Mean ranks by kind of data", columns)
 
 
 def alternatives_table(ranking: Ranking) -> Table:
-    """The mean rank of each method by every measure of `AlternativeRankings`."""
-    table = ranking.alternatives.mean_ranks
+    """The mean rank of each method by every measure."""
+    table = ranking.mean_ranks
     columns = [METHOD, *(Column(str(measure), numbers_by_name(table[measure])) for measure in table)]
     return _table(ranking, "orders", "Mean ranks", columns)
 
 
 def agreement_table(ranking: Ranking) -> Table:
     """Kendall's tau between these measures."""
-    table, suite = ranking.alternatives.agreement, ranking.board.suite
+    table, suite = ranking.agreement, ranking.board.suite
     columns = [Column("Kendall's tau", lambda name: Cell(name, name), "text")]
     columns += [Column(str(measure), numbers_by_name(table[measure])) for measure in table]
     return Table.of(f"taus:{slug(suite)}", f"Agreement of orders on board {suite}", columns, table.index)
@@ -208,68 +188,6 @@ def agreement_table(ranking: Ranking) -> Table:
 def _table(ranking: Ranking, id: str, title: str, columns: list[Column]) -> Table:
     suite, board = ranking.board.suite, ranking.board
     return Table.of(f"{id}:{slug(suite)}", f"{title} on board {suite}", columns, ranking.table.index, board.entry)
-
-
-def _against(posteriors: Mapping[str, Posterior], name: str) -> Cell:
-    return difference_cell(posteriors.get(name))
-
-
-def _chances(inference: Inference, base: str, name: str) -> Cell:
-    if name == base:
-        return NOTHING
-    posterior = inference.against[base][name]
-    chances = (posterior.worse, posterior.equivalent, posterior.better)
-    return Cell(" / ".join(map(number, chances)), posterior.better)
-
-
-def _new_dataset(inference: Inference, base: str, name: str) -> Cell:
-    low, high = inference.new_dataset(name, base)
-    return Cell(f"{points(low)} to {points(high)}", low) if name != base else NOTHING
-
-
-def _counts(inference: Inference, base: str, name: str) -> Cell:
-    if name == base:
-        return NOTHING
-    higher, lower = inference.task_counts[base][name]
-    return Cell(f"{higher}, {lower}", higher - lower)
-
-
-AREA_LEGEND = (
-    "Area: the mean score over the strengths of a condition, from 0 to the greatest (trapezoidal rule), in percent, "
-    "mean over datasets. The column *Area* is also a mean over conditions, with the standard deviation over seeds. In "
-    "brackets: the difference from the score without the condition, in points."
-)
-AXIS_LEGEND = (
-    " For a setting of the task (clients, alpha of the labels' Dirichlet shares, homophily) the area is between the "
-    "least and the greatest value, with logarithms of clients and alpha. *Plain* is then the mild end: fewest clients, "
-    "greatest alpha, greatest homophily."
-)
-
-
-def robustness_legend(ranking: Ranking) -> str:
-    """The legend of `robustness_table`."""
-    return AREA_LEGEND + AXIS_LEGEND if AXES.keys() & {*ranking.robustness.conditions} else AREA_LEGEND
-
-
-def robustness_table(ranking: Ranking) -> Table:
-    """The entries with all curves, by mean area: area and loss under every condition."""
-    board, table = ranking.board, ranking.robustness.table
-    area = {name: mean_std(*line) for name, line in zip(table.index, table[["area", "std"]].to_numpy(), strict=True)}
-    columns = [
-        METHOD,
-        Column("Area, %", lambda name: Cell(area[name], float(table["area"][name])), falling=True, best=True),
-        Column("Plain, %", numbers_by_name(table["plain"], percent), falling=True, best=True),
-    ]
-    for condition in ranking.robustness.conditions:
-        title = condition.replace("_", " ").capitalize()
-        columns.append(Column(title, partial(_under, table, condition), falling=True, best=True))
-    caption = f"Areas under the curves of score against strength on board {board.suite}"
-    return Table.of(f"robustness:{slug(board.suite)}", caption, columns, table.index, board.entry)
-
-
-def _under(table: pd.DataFrame, condition: str, name: str) -> Cell:
-    score, loss = table.loc[name, [condition, f"{condition} loss"]]
-    return Cell(f"{percent(score)} ({points(-loss)})", score)
 
 
 OWN = "own:"  # prefix of the names of users' datasets

@@ -125,7 +125,6 @@ def pareto_front(cost: ArrayLike, score: ArrayLike) -> NDArray[np.bool_]:
 
 ROPE = 0.01  # half-width of the region of practical equivalence: one percentage point
 CERTAIN = 0.95  # posterior probability from which a verdict is given
-POSTERIOR_DRAWS = 10_000
 Verdict = Literal["better", "equivalent", "worse", "undecided"]
 
 
@@ -153,10 +152,6 @@ class Posterior(NamedTuple):
             return "equivalent"
         return "undecided"
 
-    @property
-    def differs(self) -> bool:
-        return self.verdict in ("better", "worse")
-
 
 def signed_rank_posterior(differences: ArrayLike, rope: float = ROPE) -> Posterior:
     """Bayesian signed-rank test of paired differences (n,) over datasets, in the unit of `rope`.
@@ -182,7 +177,7 @@ def signed_rank_posterior(differences: ArrayLike, rope: float = ROPE) -> Posteri
 @lru_cache(maxsize=4)  # all pairs of methods of a board have the same draws
 def _dirichlet(n: int) -> NDArray[np.float64]:
     """(draws, 1 + n) weights of the pseudo-dataset and n datasets."""
-    return np.random.default_rng(0).dirichlet([0.5, *[1.0] * n], size=POSTERIOR_DRAWS)
+    return np.random.default_rng(0).dirichlet([0.5, *[1.0] * n], size=DRAWS)
 
 
 def seed_posterior(strata: Sequence[ArrayLike], weights: ArrayLike, rope: float = ROPE) -> Posterior:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ..benchmark.store.schema import mapping, parse
-from .display_names import ENTRANT_COLUMNS, TASK_COLUMNS, task_labels
+from .display_names import ENTRANT_COLUMNS, TASK_COLUMNS, task_labels, without
 
 MIN_AXIS_VALUES = 4  # values of a curve: a board may have three numbers of clients for another reason
 
@@ -39,10 +39,7 @@ class Axis:
 
     def without(self, rows: pd.DataFrame) -> pd.DataFrame:
         """The rows without this setting in their task."""
-        if not self.setting:
-            return rows.assign(**{self.column: 0})
-        kept = [{k: v for k, v in mapping(text).items() if k != self.setting} for text in rows[self.column]]
-        return rows.assign(**{self.column: [json.dumps(settings, sort_keys=True) for settings in kept]})
+        return rows.assign(**{self.column: without([self.setting], rows[self.column]) if self.setting else 0})
 
 
 AXES = {

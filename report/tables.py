@@ -10,33 +10,23 @@ import pandas as pd
 
 from ..metrics import ADAPTED, SCORES, UNSEEN, sign
 from .board import MEASURES, Board
-from .characteristics import groups_of
-from .groups import METHOD, display, published, uploads
-from .provenance import missing
-from .ranking import Ranking
-from .statistics import DECIMALS, MIN_SEEDS, Posterior
-from .text import (
-    ABSENT,
+from .cells import (
     NOTHING,
     Cell,
     Column,
     Interval,
     Span,
     Table,
-    count,
-    csv_text,
-    data_size,
-    finite,
-    mean_std,
-    number,
+    cells_by_name,
+    difference_cell,
+    name_or_dash,
     number_cell,
-    percent,
-    plain,
-    score_text,
-    slug,
-    unit,
-    with_bounds,
 )
+from .groups import METHOD, display, published, uploads
+from .provenance import missing
+from .ranking import Ranking
+from .statistics import DECIMALS, MIN_SEEDS
+from .text import ABSENT, count, csv_text, data_size, finite, mean_std, number, percent, plain, score_text, slug, unit
 
 EQUAL = "≈"
 ABOVE, BELOW = "↑", "↓"
@@ -60,6 +50,10 @@ class Entrant:
     def board(self) -> Board:
         return self.ranking.board
 
+    @property
+    def method(self) -> str:
+        return self.board.method_of[self.name]
+
     def __getitem__(self, figure: str) -> float:
         return self.figures.get(figure, float("nan"))
 
@@ -77,11 +71,6 @@ def _figure(name: str, show: Callable[[float], str]) -> Callable[[Entrant], Cell
 
 def _whole(value: float) -> str:
     return f"{value:.0f}" if finite(value) else ""
-
-
-def _group(entrant: Entrant) -> Cell:
-    group = entrant.ranking.inference.groups.get(entrant.name, "")
-    return Cell(group or ABSENT, group or None)
 
 
 def _marked(entrant: Entrant) -> Cell:
@@ -107,44 +96,21 @@ def _rank(entrant: Entrant) -> Cell:
     return Cell(number(mean) + bounds, mean, interval=Interval(mean, low, high, len(entrant.board.ranked)))
 
 
-def against_cell(baseline: str, entrant: Entrant) -> Cell:
-    """The difference of an entry from a baseline; absent if the board does not compare them."""
-    return difference_cell(entrant.ranking.inference.against.get(baseline, {}).get(entrant.name))
+def against(baseline: str) -> Column:
+    """The differences from a baseline; absent if a board does not compare an entry with it."""
 
+    def cell(entrant: Entrant) -> Cell:
+        return difference_cell(entrant.ranking.inference.against.get(baseline, {}).get(entrant.name))
 
-def difference_cell(posterior: Posterior | None) -> Cell:
-    """A difference in points with its interval and verdict: '+1.8 (+1.2 to +2.4) better'."""
-    if posterior is None or not finite(posterior.mean):
-        return NOTHING
-    return Cell(f"{with_bounds(posterior)} {posterior.verdict}", posterior.mean)
-
-
-def _uploads(entrant: Entrant) -> Cell:
-    what = ", ".join(uploads(entrant.board.method_of[entrant.name]))
-    return Cell(what or ABSENT, what or None)
+    return Column(f"Against {display(baseline)}, points", cell, falling=True)
 
 
 def _published(entrant: Entrant) -> Cell:
-    known = published(entrant.board.method_of[entrant.name])
+    known = published(entrant.method)
     if not known["paper"]:
         return NOTHING
     code = (Span(", "), Span("code", "link", known["code"])) if known["code"] else ()
     return Cell((Span(known["venue"], "link", known["paper"]), *code), known["venue"])
-
-
-def _tasks(entrant: Entrant) -> Cell:
-    solved = int(entrant.board.full[entrant.name].sum())
-    return Cell(f"{solved}/{len(entrant.board.tasks)}", solved)
-
-
-def _runs(entrant: Entrant) -> Cell:
-    runs = int(entrant.board.counts[entrant.name].sum())
-    return Cell(f"{runs}/{sum(map(len, entrant.board.expected.values()))}", runs)
-
-
-def _missing(entrant: Entrant) -> Cell:
-    lines = missing(entrant.board, entrant.name)
-    return Cell(tuple(Span(line, "break") for line in lines[:-1]) + tuple(map(Span, lines[-1:])))
 
 
 def score(task: str, entrant: Entrant) -> Cell:
@@ -179,34 +145,17 @@ def legend(ranking: Ranking) -> str:
     return f"Mean ± standard deviation over n seeds, in {units}. **Bold**: {best} mean. {apart}{below}"
 
 
-TIME = Column("Train, s", _figure("seconds", partial(number, digits=1)))  # "CPU, s" if that is the clock
-SCORE = Column("Mean score, %", _figure("score", score_text), falling=True, best=True)  # a column per metric
-RANKING = [
-    Column("Group", _group, "word"),
-    Column("Method", _marked, "method"),
-    Column("Mean rank (95% interval)", _rank, best=True),
-    SCORE,
-    Column("Wins", _figure("wins", _whole), falling=True, best=True),
-    Column("Traffic", _figure("traffic", data_size)),
-    TIME,
-    Column("Peak, MiB", _figure("peak", partial(number, digits=0))),
-    Column("Uploads", _uploads, "word"),
-    Column("Published", _published, "word"),
-]
-FIRST = 4  # columns before those of the baselines
-UNRANKED = [
-    METHOD,
-    Column("Tasks", _tasks, falling=True),
-    Column("Runs", _runs, falling=True),
-    Column("What is missing", _missing, "text"),
-]
+RANK = Column("Mean rank (95% interval)", _rank, best=True)
+SCORE = Column("Mean score, %", _figure("score", score_text), falling=True, best=True)
+TRAFFIC = Column("Traffic", _figure("traffic", data_size))
+TIME = Column("Train, s", _figure("seconds", partial(number, digits=1)))
 HELD_OUT = {UNSEEN: "Unseen clients", ADAPTED: "Unseen clients, adapted"}
 MEASURED = [  # next to the score on a task
     Column("n", _figure("n", _whole), falling=True),
     Column("Validation", _figure("val", score_text), falling=True),
     Column("Macro-F1", _figure("macro_f1", percent), falling=True),
     Column("Best round", _figure("best_round", partial(number, digits=1))),
-    Column("Traffic", _figure("traffic", data_size)),
+    TRAFFIC,
     Column("Train, s", _figure("train_seconds", partial(number, digits=1))),
     Column("Peak, MiB", _figure("peak_memory_mb", partial(number, digits=0))),
 ]
@@ -220,63 +169,70 @@ def ranking_table(ranking: Ranking) -> Table:
 
 def ranking_lines(ranking: Ranking, columns: Sequence[Column], names: Iterable[str]) -> Table:
     """A table of these entries, in some columns of `ranking_columns`."""
-    suite, lines = ranking.board.suite, [ranked_entrant(ranking, name) for name in names]
+    suite, lines = ranking.board.suite, [Entrant(ranking, name, ranking.figures(name)) for name in names]
     return Table.of(f"overall:{slug(suite)}", f"Ranking of board {suite}", columns, lines, Entrant.entry)
 
 
 def ranking_columns(ranking: Ranking) -> list[Column]:
-    """`RANKING`, with the columns that only some boards have."""
-    board, inference = ranking.board, ranking.inference
+    """The columns of `ranking_table`; some are of some boards only."""
+    board, inference, other = ranking.board, ranking.inference, ranking.other_metric
     metric = unit(_short(board.metric))
-    held_out = [
-        Column(f"{title}, {metric}", partial(_unseen, name), falling=True, best=True)
-        for name, title in HELD_OUT.items()
-        if name in ranking.unseen and not ranking.unseen[name].isna().all()
+    scores = [replace(SCORE, title=f"Mean {metric}")]
+    if other:
+        sizes = {name: count(len(board.datasets_of(name)), "dataset") for name in (board.metric, other)}
+        second = Column(unit(_short(other)), _figure("other", score_text), falling=True, best=True, note=sizes[other])
+        scores = [replace(scores[0], note=sizes[board.metric]), second]
+    held_out = []
+    for name, title in HELD_OUT.items():
+        if known := ranking.unseen.get(name, pd.Series()).dropna().to_dict():
+            cells = {str(entrant): Cell(score_text(value), value) for entrant, value in known.items()}
+            held_out.append(Column(f"{title}, {metric}", cells_by_name(cells), falling=True, best=True))
+    return [
+        Column("Group", lambda entrant: name_or_dash(entrant.ranking.inference.groups.get(entrant.name, "")), "word"),
+        Column("Method", _marked, "method"),
+        RANK,
+        *scores,
+        *held_out,
+        *(map(against, inference.baselines) if inference.unit != "none" else ()),
+        Column("Wins", _figure("wins", _whole), falling=True, best=True),
+        TRAFFIC,
+        replace(TIME, title="CPU, s") if board.clock == "cpu_seconds" else TIME,
+        Column("Peak, MiB", _figure("peak", partial(number, digits=0))),
+        Column("Uploads", lambda entrant: name_or_dash(", ".join(uploads(entrant.method))), "word"),
+        Column("Published", _published, "word"),
+        *([Column("Loss of a median setting, points", _loss)] if ranking.setting_loss else []),
     ]
-    against = [
-        Column(f"Against {display(baseline)}, points", partial(against_cell, baseline), falling=True)
-        for baseline in (inference.baselines if inference.unit != "none" else [])
-    ]
-    columns = [*RANKING[:FIRST], *held_out, *against, *RANKING[FIRST:]]
-    columns = [part for column in columns for part in (_score_columns(ranking) if column is SCORE else [column])]
-    if ranking.setting_loss:
-        columns.append(Column("Loss of a median setting, points", _loss))
-    return [replace(c, title="CPU, s") if c is TIME and board.clock == "cpu_seconds" else c for c in columns]
-
-
-def _unseen(name: str, entrant: Entrant) -> Cell:
-    value = entrant.ranking.unseen[name].get(entrant.name)
-    return Cell(score_text(value), float(value)) if finite(value) else NOTHING
 
 
 def _loss(entrant: Entrant) -> Cell:
-    loss = entrant.ranking.setting_loss.get(entrant.board.method_of[entrant.name])
+    loss = entrant.ranking.setting_loss.get(entrant.method)
     return Cell(percent(loss, 1), loss) if finite(loss) else NOTHING
-
-
-def _score_columns(ranking: Ranking) -> list[Column]:
-    board, other = ranking.board, ranking.other_metric
-    main = replace(SCORE, title=f"Mean {unit(_short(board.metric))}")
-    if not other:
-        return [main]
-    sizes = {metric: count(len(board.datasets_of(metric)), "dataset") for metric in (board.metric, other)}
-    second = Column(unit(_short(other)), _figure("other", score_text), falling=True, best=True, note=sizes[other])
-    return [replace(main, note=sizes[board.metric]), second]
 
 
 def _short(metric: str) -> str:
     return metric.removesuffix(" of graphs").removeprefix("clustering ")
 
 
-def ranked_entrant(ranking: Ranking, name: str) -> Entrant:
-    """The input of the columns of `RANKING`; an entry that is not in `ranking_table` has no figures."""
-    return Entrant(ranking, name, ranking.figures(name))
-
-
 def incomplete_table(ranking: Ranking) -> Table:
     """The incomplete entries: what is missing, and why."""
-    suite, lines = ranking.board.suite, [Entrant(ranking, name) for name in ranking.board.incomplete]
-    return Table.of(f"incomplete:{slug(suite)}", f"Incomplete methods of board {suite}", UNRANKED, lines, Entrant.entry)
+    board = ranking.board
+    runs = sum(map(len, board.expected.values()))
+    columns = [
+        METHOD,
+        Column("Tasks", lambda name: _share(board.full[name], len(board.tasks)), falling=True),
+        Column("Runs", lambda name: _share(board.counts[name], runs), falling=True),
+        Column("What is missing", lambda name: _lines(missing(board, name)), "text"),
+    ]
+    caption = f"Incomplete methods of board {board.suite}"
+    return Table.of(f"incomplete:{slug(board.suite)}", caption, columns, board.incomplete, board.entry)
+
+
+def _share(counts: pd.Series, total: int) -> Cell:
+    return Cell(f"{counts.sum()}/{total}", int(counts.sum()))
+
+
+def _lines(lines: list[str]) -> Cell:
+    return Cell(tuple(Span(line, "break") for line in lines[:-1]) + tuple(map(Span, lines[-1:])))
 
 
 def per_dataset_table(ranking: Ranking) -> Table:
@@ -284,8 +240,7 @@ def per_dataset_table(ranking: Ranking) -> Table:
     board, columns = ranking.board, [METHOD]
     for task in board.plain.tasks:
         link, seeds = f"{board.suite}/tables/{slug(task)}.md", f"n={len(board.expected[task])}"
-        column = Column(plain(task), partial(score, task), falling=True, note=seeds, link=link)
-        columns.append(replace(column, groups=groups_of(ranking.characteristics, task)))
+        columns.append(Column(plain(task), partial(score, task), falling=True, note=seeds, link=link))
     lines = [Entrant(ranking, name) for name in ranking.order]
     caption = f"Scores on every task of board {board.suite}, %"
     return replace(Table.of(f"tasks:{slug(board.suite)}", caption, columns, lines, Entrant.entry), tagged=True)

@@ -10,10 +10,11 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from . import characteristics, privacy_cost, provenance, special_tables, tables
-from .text import count, finite, literal, md, plain, slug, to_markdown
+from . import characteristics, privacy_cost, provenance, robustness, special_tables, tables
+from .cells import to_markdown
+from .text import count, finite, literal, md, plain, slug
 
-MODULES = characteristics, privacy_cost, provenance, special_tables, tables
+MODULES = characteristics, privacy_cost, provenance, robustness, special_tables, tables
 
 
 def environment(templates: Path, **options: Any) -> Environment:

@@ -17,7 +17,7 @@ FILLED = {  # everything else is frozen
     "Client",
 }  # fmt: skip
 THEMSELVES = {  # compared by identity: they have frames and arrays, which have no plain ==
-    "AlternativeRankings", "Block", "Board", "Characteristics", "GraphBatch", "GraphRows", "Inference", "LinkRows",
+    "Block", "Board", "Characteristics", "GraphBatch", "GraphRows", "Inference", "LinkRows",
     "Ours", "PrivacyCost", "Ranking", "Robustness", "Rows", "SampledRows", "Trial", "View",
 }  # fmt: skip
 

@@ -49,7 +49,8 @@ def _command(arguments: Sequence[str] | None) -> int:
     except UserError as error:
         return _complain(str(error), error.code)
     except usage_error as error:
-        return _complain(error.format_message())
+        where = f"; see {error.ctx.command_path} -h" if getattr(error, "ctx", None) else ""
+        return _complain(f"{error.format_message().rstrip('.')}{where}")
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except BrokenPipeError:  # the reader of the output has ended, for example `head`

@@ -173,6 +173,9 @@ def profile(
     json: given.Json = False, plugin: given.PluginNames = None,
 ) -> None:  # fmt: skip
     """Measure rounds of a client batch, of single clients and of centralised training, side by side."""
+    names = () if all_methods else given.names(method)
+    if not plugin:
+        given.check_names({"method": names})  # after the imports below nothing is checked
     from ..profile.speed import measure_case, measure_methods
     from ..runner.system import resolved
 
@@ -187,7 +190,6 @@ def profile(
     tables = [
         (title, about, list(lines)) for (title, about), lines in zip(TABLES, zip(*measured, strict=True), strict=False)
     ]
-    names = () if all_methods else given.names(method)
     if all_methods or names:
         which = ", ".join(names) or "all methods"
         typer.echo(f"measuring {which} on cora with 10 clients ...", err=True)

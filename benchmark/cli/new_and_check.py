@@ -152,7 +152,8 @@ def verdicts_on(name: str, params: dict[str, Any], real: bool | None) -> Iterato
     known = kinds()
     kind = known.get(name, "dataset" if ":" in name else None)  # a dataset such as tu:NAME is not listed
     if kind is None:
-        raise did_you_mean(name, known, "method, dataset, partition, split or backbone")
+        unknown = did_you_mean(name, known, "method, dataset, partition, split or backbone")
+        raise UserError(f"{unknown}; if a file of yours registers it, give --plugin FILE")
     spec = REGISTRIES[kind].build(name, params)
     if kind != "method":
         yield from part_checks.results(kind, spec)

@@ -286,8 +286,8 @@ def show_ranking(ranking: Ranking) -> list[Table]:
     `show_scores`. Returns the tables.
     """
     from ...metrics import sign
+    from ...report.cells import difference_cell
     from ...report.statistics import ranks
-    from ...report.tables import difference_cell
     from ...report.text import data_size, gap_unit, score_text, unit
 
     board = ranking.board

@@ -20,6 +20,7 @@ from . import common as given
 from .common import answer, complain, plain_console, plain_table, print_json
 
 if TYPE_CHECKING:
+    from ..recommend.evidence import Evidence, Facts
     from ..tune.session import Study, Tuner, Wanted
 
 
@@ -171,7 +172,14 @@ def _tell_hours(tuner: Tuner, name: str, studies: list[Study]) -> None:
         left = tuner.left(studies)
         cells = sum(number for runs in left for _, number in runs)
         typer.echo(f"left: {_studies(left)}, {cells} runs: {told(costs.of(chain.from_iterable(left)))}")
-        typer.echo(f"{len(scored)} runs of the suite at what is chosen: {told(costs.of((cell, 1) for cell in scored))}")
+        if scored:
+            cost = told(costs.of((cell, 1) for cell in scored))
+            typer.echo(f"{len(scored)} runs of the suite with the chosen settings: {cost}")
+
+
+def _end_dry_run(facts: Facts, evidence: Evidence, json: bool) -> None:
+    if json:
+        print_json({"properties": facts.properties, "evidence": evidence.as_data()})
 
 
 METHODS = ("local", "fedavg", "ditto")  # always tried: a model per site, one shared model, and a compromise
@@ -222,10 +230,9 @@ def recommend(
     facts = facts_of(next(iter(first.cells().values())))
     evidence = evidence_for(facts.properties, metric)
     told = [*facts.lines(), "", *evidence.lines()]
-    for line in told:
-        say(line)
+    say("\n".join(told))
     if dry_run:
-        return
+        return _end_dry_run(facts, evidence, json)
     likely = named["method"] or tuple(name for name in evidence.candidates() if name not in METHODS)
     asked = Asked(data, metric, first.budget, (*METHODS, *likely), results, options, *cut, seeds)
     with as_interrupts():

@@ -35,15 +35,16 @@ KINDS = {  # the kind of an upload by its name
     **dict.fromkeys(("prediction", "output"), "predictions"),
     **dict.fromkeys(("features", "feat"), "features"),
     "sums": "feature sums",
-    "missing": "neighbour counts",
+    **dict.fromkeys(("missing", "degree"), "neighbour counts"),
     **dict.fromkeys(("neighbours", "edges"), "neighbour lists"),
     **dict.fromkeys(("id", "wanted", "reached", "last"), "node ids"),
     "rows": "rows of the propagation matrix",
+    "gradient_of_vectors": "gradients of node vectors",
     "condensed": "condensed features",
     "clusters": "clusters of nodes and of their neighbours",
     **dict.fromkeys(("classes", "votes"), "classes held"),
     **dict.fromkeys(
-        ("count", "counts", "nodes", "norm", "strength", "confidence", "links", "reliability", "degree"), "statistics"
+        ("count", "counts", "nodes", "norm", "strength", "confidence", "links", "reliability"), "statistics"
     ),
 }
 
@@ -70,6 +71,8 @@ def check_models(upload: Tree, received: Tree, purpose: str) -> None:
     for name, model in upload.items():
         if _shapes(model).items() - _shapes(received.get(name, {})).items():
             raise Skip(f"{purpose}: its upload {name!r} is no update of a model that the clients received")
+    if not any(upload.values()):
+        raise Skip(f"{purpose}: it uploads models without parameters")
 
 
 def per_parameter(function: Callable[..., torch.Tensor], models: Tree, *others: Tree) -> Tree:

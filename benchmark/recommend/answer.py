@@ -35,10 +35,11 @@ WORDS = {  # kind of upload -> an explanation for a data-protection officer
     "prototypes": "a mean vector of each class or cluster: aggregates. With few records, a mean is close to a record",
     "classes held": "which classes the site has, for example whether it has the rare one",
     "generators": "a model that was trained to generate records' features, or its gradients: it may repeat records",
-    "neighbour counts": "how many neighbours each record has at other sites",
+    "neighbour counts": "how many neighbours each record has at other sites, or at all",
     "neighbour lists": "which records are neighbours: personal data",
     "rows of the propagation matrix": "the weights between records over several hops, which show which records are "
     "neighbours: personal data",
+    "gradients of node vectors": "a vector for each record and each record near it: treat them as personal data",
     "condensed features": "synthetic records of each class, fitted to the site's records: they may resemble some",
     "clusters of nodes and of their neighbours": "the group of each record and of some neighbours: personal data",
     "features": "features of records: personal data",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +49,12 @@ class Evidence:
         if not any(gain.low > 0 for _, gain in best):
             lines.append("  No method is significantly better than local training on these tasks.")
         return lines
+
+    def as_data(self) -> dict[str, Any]:
+        """The evidence as JSON values. gains: fractions, as in `gains`."""
+        tasks = [{"dataset": each.dataset, "partition": each.partition, "clients": each.clients} for each in self.tasks]
+        gains = {name: gain._asdict() for name, gain in self.gains.items() if name != ALONE}
+        return {"tasks": tasks, "measure": self.measure, "gains": gains}
 
     def candidates(self) -> list[str]:
         """Methods in the order of their gains, but the best of each family before all others.

@@ -236,7 +236,8 @@ def load_model(row: Mapping[str, Any] | Any, results: str | os.PathLike[str] = W
         known = {name: value for name, value in dict(row).items() if name in Row.model_fields and value == value}
         cell = Cell.of(Row.model_validate(known))
     except (ValueError, TypeError) as error:
-        raise UserError(f"this is no row of `run` or `load_results`: {str(error).splitlines()[0]}") from None
+        reason = f"{str(error).splitlines()[0]}; give rows.iloc[0], with rows loaded without expand=True"
+        raise UserError(f"this is no row of `run` or `load_results`: {reason}") from None
     models = unpacked_models(Store(results).model_file(str(known["suite"]), str(known["key"])))
     federation = _FEDERATIONS.get(cell)
     method, backbones = cell.method.build(METHODS), [choice.build(BACKBONES) for choice in cell.backbones]

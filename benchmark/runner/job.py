@@ -238,7 +238,7 @@ def told_runs(cells: Sequence[Cell | ListedCell], rows: Sequence[Row], options: 
     runs, known = f"{len(cells)} run{'s' * (len(cells) > 1)}", len(cells) - sum(estimate.unknown.values())
     unknown = f"no timing of {', '.join(list(estimate.unknown)[:3])}"
     if not known:
-        return f"{runs}; what they cost is not known: {unknown}", 0.0
+        return f"{runs}; the cost is not known: {unknown}", 0.0
     workers = options.workers(len(cells))
     minutes = 60 * estimate.hours / workers
     span = f"{minutes:.0f} min" if minutes >= 1 else f"{max(1.0, 60 * minutes):.0f} s"

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 # Exit codes of processes that were killed from outside, not by an error of a method.
 FROM_OUTSIDE = (-getattr(signal, "SIGKILL", 9), *(-number for number in ENDING))
+SERVER_ENDED = 255  # what multiprocessing gives as exit code if the fork server has ended: the worker may be running
 
 
 class Processes:
@@ -116,6 +117,8 @@ class WorkerProcess:
         before, after = self.oom_kills, oom_kills()
         if self.process.exitcode == -signal.SIGKILL and None not in (before, after) and after != before:
             return Ending("oom", "the worker was killed by the system for lack of memory; try fewer --jobs")
+        if code == SERVER_ENDED and psutil.pid_exists(self.process.pid or 0):
+            return Ending("failed", "the process that started the worker was killed, twice", outside=True)
         if code < 0:
             outside = code in FROM_OUTSIDE
             with suppress(ValueError):

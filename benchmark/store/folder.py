@@ -62,7 +62,8 @@ class Store(SideFiles):
     def existing(self) -> Store:
         """The store itself; UserError if there is no folder."""
         if not self.root.is_dir():
-            raise UserError(f"no results folder at {str(self.root)!r}; run `fglbench run` first or give --results DIR")
+            fix = "run `fglbench run` first or give --results DIR (in Python results=DIR)"
+            raise UserError(f"no results folder at {str(self.root)!r}; {fix}")
         return self
 
     # -- places ------------------------------------------------------------------------------------------------------

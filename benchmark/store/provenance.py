@@ -115,7 +115,7 @@ SOURCES: dict[type, tuple[Path | None, Path | None]] = {}  # of classes that rep
 
 def git_output(*arguments: str, folder: Path) -> bytes | None:
     """The output of a git command in a folder; None if it fails or git is missing."""
-    command = ["git", "-C", str(folder), *arguments]
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]  # a killed worker would leave the lock
     try:
         done = subprocess.run(command, capture_output=True, timeout=120)
     except (OSError, subprocess.TimeoutExpired):

@@ -3,12 +3,3 @@
 The pages need no server and load nothing from other hosts. `pages` makes them from templates, `tables` makes the tables
 of the site only. Without the script, all tables are shown in the order of rank.
 """
-
-from __future__ import annotations
-
-from ..text import slug
-
-
-def page_of(kind: str, name: str) -> str:
-    """The file of the page of a board, method, dataset or paper."""
-    return f"{kind}-{slug(name.lower() if kind == 'paper' else name)}.html"

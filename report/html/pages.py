@@ -24,19 +24,21 @@ from markupsafe import Markup, escape
 
 from ...benchmark.suites.catalogue import catalogue, entry, is_board
 from ..board import FEDAVG, LOCAL, Board
+from ..cells import Cell, Interval, Span
 from ..characteristics import groups_of
 from ..figures.style import COLOUR_OF, CROWD
 from ..groups import display, family, kind_of_data, published, uploads
 from ..leaderboard import ABOUT_REPORTED, REPORTED, key_findings
-from ..papers import papers
+from ..papers import Paper, papers
 from ..provenance import protocol
 from ..ranking import Ranking
 from ..reproduction.page import stated_counts
 from ..reproduction.view import View
 from ..special_tables import client_summary
 from ..templating import document, environment
-from ..text import Cell, Interval, Span, finite, plain, slug
-from . import page_of, tables
+from ..text import finite, plain, slug
+from . import tables
+from .tables import page_of
 
 SPARE = 8  # a line break is intended if the next word and this number of characters would have fitted
 _MARKDOWN = MarkdownIt("commonmark", {"html": False})
@@ -56,23 +58,19 @@ def inline(markdown: str) -> Markup:
     return Markup(_MARKDOWN.renderInline(markdown))
 
 
-@dataclass(frozen=True)
-class Passage:
-    """Part of a docstring: a formula keeps its lines and spaces; other text keeps intended line breaks only."""
+def documentation(doc: str) -> list[tuple[bool, list[Markup]]]:
+    """Divide a docstring (from `inspect.getdoc`) into paragraphs: whether it is a formula, and its lines.
 
-    formula: bool
-    lines: list[Markup]
-
-
-def documentation(doc: str) -> list[Passage]:
-    """Divide a docstring (from `inspect.getdoc`) into passages. A paragraph with an indented line is a formula."""
+    A paragraph with an indented line is a formula, which keeps its lines and spaces; other text keeps intended line
+    breaks only.
+    """
     doc = "".join(c for c in doc if c == "\n" or not unicodedata.category(c).startswith("C"))
     width = max(map(len, doc.splitlines()), default=0)
-    passages = []
+    passages: list[tuple[bool, list[Markup]]] = []
     for paragraph in re.split(r"\n\s*\n", doc.strip("\n")):
         lines = paragraph.splitlines()
         formula = any(line.startswith("  ") for line in lines)
-        passages.append(Passage(formula, [linked(line) for line in (lines if formula else _joined(lines, width))]))
+        passages.append((formula, list(map(linked, lines if formula else _joined(lines, width)))))
     return passages
 
 
@@ -101,9 +99,6 @@ def _joined(lines: list[str], width: int) -> list[str]:
     return joined
 
 
-INDEX = "index.html"
-
-
 METRICS = {"macro_f1": "Macro-F1", "worst": "Worst client", "val": "Validation"}  # shown together with the score
 
 
@@ -116,20 +111,20 @@ def board_data(ranking: Ranking) -> dict[str, Any]:
     board = ranking.plain.board
     names = [name for name in ranking.order if name in board.entrants]
     tasks = board.tasks
-    grids = {"score": board.scores, **{name: _grid(board, name) for name in METRICS}}
     titles = {"score": board.metric.capitalize().replace("Roc auc", "ROC AUC"), **METRICS}
-    kept = {name: grid.reindex(index=tasks, columns=names) for name, grid in grids.items()}
-    kept = {name: grid for name, grid in kept.items() if grid.notna().any(axis=None)}
+    grids = {name: _grid(board, name).reindex(columns=names) for name in titles}
+    kept = {name: grid for name, grid in grids.items() if grid.notna().any(axis=None)}
+    dataset_of = {task: str(board.task_row(task)["dataset"]) for task in tasks}
     return {
         "methods": [_method(ranking, name) for name in names],
         "tasks": [
             {
                 "name": plain(task),
-                "dataset": plain(str(board.task_row(task)["dataset"])),
-                "page": page_of("dataset", str(board.task_row(task)["dataset"])),
+                "dataset": plain(dataset),
+                "page": page_of("dataset", dataset),
                 "groups": list(groups_of(ranking.plain.characteristics, task)),
             }
-            for task in tasks
+            for task, dataset in dataset_of.items()
         ],
         "metrics": {name: titles[name] for name in kept},
         "values": {name: [[_percent(v) for v in grid[row]] for row in names] for name, grid in kept.items()},
@@ -200,13 +195,18 @@ class Whole:
     def boards_of(self, method: str) -> list[Ranking]:
         return [each for each in self.boards if method in each.board.method_of.values()]
 
+    @property
+    def papers(self) -> list[Paper]:
+        """The papers with a table that was run."""
+        return [paper for paper in papers() if self.views.keys() & paper.tables.keys()]
+
     def has_paper(self, name: str) -> bool:
-        return any(views[0].paper.name == name for views in self.views.values())
+        return any(paper.name == name for paper in self.papers)
 
     @property
-    def claims(self) -> dict[str, tuple[int, int, int]]:
+    def claims(self) -> dict[str, tuple[int, ...]]:
         """Paper -> numbers of claims supported, contradicted and inconclusive under the reading that it states."""
-        return {paper.name: stated_counts(paper, self.views) for paper in papers() if self.has_paper(paper.name)}
+        return {paper.name: stated_counts(paper, self.views) for paper in self.papers}
 
     def tasks_of(self, dataset: str) -> list[tuple[Ranking, str]]:
         """The tasks of a dataset that have a table, with their boards; of leaderboards only, if there are any."""
@@ -224,39 +224,37 @@ def pages(whole: Whole) -> dict[str, str]:
         **{each.board.title: page_of("board", each.board.suite) for each in whole.boards},
         **{f"{plain(display(name))}, method": page_of("method", name) for name in whole.methods},
         **{f"{plain(name)}, dataset": page_of("dataset", name) for name in whole.datasets},
-        **{f"{paper.name}, paper": page_of("paper", paper.name) for paper in papers() if whole.has_paper(paper.name)},
+        **{f"{paper.name}, paper": page_of("paper", paper.name) for paper in whole.papers},
     }
-
     texts: dict[str, str] = {}
 
     def add(kind: str, name: str, title: str, data: Mapping[str, Any] | None = None, **values: Any) -> None:
         page = _environment().get_template(f"{kind}.html")
         text = page.render(whole=whole, title=title, data={"pages": known, **(data or {})}, **values)
-        texts[INDEX if kind == "index" else page_of(kind, name)] = text
+        texts["index.html" if kind == "index" else page_of(kind, name)] = text
 
-    add("index", "", "Leaderboard", findings=key_findings(whole.boards), lists=_lists(whole, known))
+    add("index", "", "Leaderboard", findings=key_findings(whole.boards), lists=_lists(whole))
     for each in whole.boards:
         add("board", each.board.suite, each.board.title, {"board": board_data(each)}, part=each)
     for name in whole.methods:
         add("method", name, plain(display(name)), method=name, known=entry("method", name))
     for name in whole.datasets:
         add("dataset", name, plain(name), dataset=name, known=entry("dataset", name))
-    for paper in papers():
-        if views := {suite: whole.views[suite] for suite in paper.tables if suite in whole.views}:
-            add("paper", paper.name, paper.name, paper=paper, views_of=views)
+    for paper in whole.papers:
+        views = {suite: whole.views[suite] for suite in paper.tables if suite in whole.views}
+        add("paper", paper.name, paper.name, paper=paper, views_of=views)
     return texts
 
 
-def _lists(whole: Whole, known: Mapping[str, str]) -> dict[str, dict[str, dict[str, str]]]:
+def _lists(whole: Whole) -> dict[str, dict[str, dict[str, str]]]:
     """Heading -> group -> title -> page, of the lists of the index."""
     lists: dict[str, dict[str, dict[str, str]]] = {"Methods": {}, "Datasets": {}, "Papers": {}}
     for name in whole.methods:
         lists["Methods"].setdefault(family(name), {})[plain(display(name))] = page_of("method", name)
     for name in whole.datasets:
         lists["Datasets"].setdefault(kind_of_data(name), {})[plain(name)] = page_of("dataset", name)
-    papers_run = {title.removesuffix(", paper"): file for title, file in known.items() if file.startswith("paper-")}
-    if papers_run:
-        lists["Papers"]["tables that were run again"] = papers_run
+    for paper in whole.papers:
+        lists["Papers"].setdefault("tables that were run again", {})[paper.name] = page_of("paper", paper.name)
     return lists
 
 

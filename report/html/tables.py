@@ -1,4 +1,4 @@
-"""Tables of the site only: summary of a board, tuned and default settings, runs and versions of a method."""
+"""Tables of the site only: summary of a board, tuned and default settings, runs and versions of a method, papers."""
 
 from __future__ import annotations
 
@@ -12,34 +12,24 @@ import pandas as pd
 from ...benchmark.store.schema import mapping
 from .. import tables
 from ..board import FEDAVG, Board
+from ..cells import NOTHING, Cell, Column, Span, Table, difference_cell, number_cell, numbers_by_name
 from ..compare import compare
 from ..groups import METHOD, display
 from ..inference import BASELINES
 from ..papers import Reading, papers
 from ..provenance import missing, reasons
 from ..ranking import Ranking
-from ..reproduction.match import difference, unit_values
+from ..reproduction.match import difference
 from ..reproduction.page import digits, printed_text, signed
-from ..reproduction.view import VERDICTS, View
-from ..statistics import signed_rank_posterior
-from ..text import (
-    ABSENT,
-    NOTHING,
-    Cell,
-    Column,
-    Span,
-    Table,
-    finite,
-    number,
-    number_cell,
-    numbers_by_name,
-    percent,
-    plain,
-    points,
-    score_text,
-    slug,
-)
-from . import page_of
+from ..reproduction.view import VERDICTS, View, counts
+from ..statistics import Difference, signed_rank_posterior
+from ..text import ABSENT, finite, number, percent, plain, points, score_text, slug, with_bounds
+
+
+def page_of(kind: str, name: str) -> str:
+    """The file of the page of a board, method, dataset or paper."""
+    return f"{kind}-{slug(name.lower() if kind == 'paper' else name)}.html"
+
 
 HASH = 12  # characters of a code version
 PAIR = (", tuned", ", published defaults")  # ends of the titles of two boards that differ in their settings only
@@ -103,14 +93,12 @@ def _against(grid: pd.DataFrame, name: str) -> Cell:
         return Cell(ABSENT)
     if len(gaps) < MIN_PAIRED:
         return number_cell(gaps.mean(), points)
-    return tables.difference_cell(signed_rank_posterior(gaps))
+    return difference_cell(signed_rank_posterior(gaps))
 
 
 def comparison_table(board: Board, name: str) -> Table | None:
     """An entry against FedAvg on every task where both have scores; None if there is none, or for FedAvg itself."""
-    if name == FEDAVG or FEDAVG not in board.entrants:
-        return None
-    comparison = compare(board, name, FEDAVG)
+    comparison = compare(board, name, FEDAVG) if name != FEDAVG and FEDAVG in board.entrants else None
     if comparison is None:
         return None
     pair = board.scored[board.scored["entrant"].isin([name, FEDAVG])]
@@ -132,7 +120,7 @@ def _difference(line: pd.Series) -> Cell:
     low, high, mean = line["low"], line["high"], float(line["difference"])
     if not finite(low):
         return Cell(f"{points(mean)} (one seed)", mean)
-    text = f"{points(mean)} ({points(low)} to {points(high)})"
+    text = with_bounds(Difference(mean, low, high, line["p"]))
     arrow = tables.ABOVE if low > 0 else tables.BELOW if high < 0 else ""
     return Cell((Span(f"{text} {arrow}", "strong"),), mean) if arrow else Cell(text, mean)
 
@@ -146,21 +134,19 @@ def _ratio(shares: pd.Series, line: pd.Series) -> Cell:
 
 def places_table(boards: Sequence[Ranking], method: str) -> Table:
     """Place, scores and costs of a method on every board, one line per entry."""
-    entrants = [tables.ranked_entrant(each, name) for each in boards for name in entries(each.board, method)]
-    baselines = {name: f"Against {display(name)}, points" for name in BASELINES}
+    named = [(each, name) for each in boards for name in entries(each.board, method)]
     columns = [
-        Column("Board", _board, "text"),
+        Column("Board", lambda e: Cell((Span(e.board.title, "link", page_of("board", e.board.suite)),)), "text"),
         Column("Entry", lambda entrant: Cell(plain(display(entrant.name)), entrant.name), "word"),
         Column("Place", _place),
-        *(column for column in tables.RANKING[2:4]),
-        *(Column(title, partial(tables.against_cell, base), falling=True) for base, title in baselines.items()),
-        *(column for column in tables.RANKING if column.title in ("Traffic", tables.TIME.title)),
+        tables.RANK,
+        tables.SCORE,
+        *map(tables.against, BASELINES),
+        tables.TRAFFIC,
+        tables.TIME,
     ]
+    entrants = [tables.Entrant(each, name, each.figures(name)) for each, name in named]
     return Table.of(f"places:{slug(method)}", f"{display(method)} on the boards", columns, entrants)
-
-
-def _board(entrant: tables.Entrant) -> Cell:
-    return Cell((Span(entrant.board.title, "link", page_of("board", entrant.board.suite)),))
 
 
 def entries(board: Board, method: str) -> list[str]:
@@ -201,11 +187,11 @@ def versions_table(boards: Sequence[Ranking], method: str) -> Table:
             when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
             lines.append([board.title, str(version)[:HASH], str(len(rows)), ", ".join(commits), when])
     titles = ("Board", "Code version", "Rows", "Commits", "Days")
-    columns = [Column(title, partial(_text_at, place), "text") for place, title in enumerate(titles)]
+    columns = [Column(title, partial(_entry, place), "text") for place, title in enumerate(titles)]
     return Table.of(f"versions:{slug(method)}", f"Code versions of {display(method)}", columns, lines)
 
 
-def _text_at(place: int, line: list[str]) -> Cell:
+def _entry(place: int, line: Sequence[str]) -> Cell:
     return Cell(plain(line[place]))
 
 
@@ -231,11 +217,8 @@ def readings_of(method: str) -> dict[tuple[str, str], Reading]:
 
 def paper_table(view: View) -> Table:
     """A paper's table: in each cell the published value, ours, and ours minus the published value."""
-    axis = view.table.rows[0]
-    columns = [Column("", lambda line: Cell(plain(view.paper.label(view.table, axis, line))), "text")]
-    for place in view.columns:
-        named = [view.paper.label(view.table, a, v) for a, v in zip(view.table.columns, place, strict=True)]
-        columns.append(Column(plain(", ".join(named)), partial(_compared, view, place)))
+    columns = [Column("", lambda line: Cell(plain(view.row_label(line))), "text")]
+    columns += [Column(plain(view.heading(place)), partial(_compared, view, place)) for place in view.columns]
     return Table.of("", f"{view.paper.name}, Table {view.table.table}", columns, view.lines)
 
 
@@ -249,7 +232,11 @@ def _compared(view: View, place: tuple[str, ...], line: str) -> Cell:
         return Cell((first, Span("not run", "em")))
     gap = difference(figure, ours)
     shown_gap = f" ({signed(gap, width)})" if finite(gap) else ""
-    return Cell((first, Span(number(unit_values(figure, ours)[0], width), "strong"), Span(shown_gap)))
+    return Cell((first, Span(number(figure.scale * ours.mean, width), "strong"), Span(shown_gap)))
+
+
+def _number_of_claims(place: int, view: View) -> Cell:
+    return number_cell(counts(view.affected_claims)[place], str)
 
 
 def claims_table(views: Sequence[View]) -> Table:
@@ -257,12 +244,7 @@ def claims_table(views: Sequence[View]) -> Table:
     columns = [
         Column("Reading", lambda view: Cell(plain(view.reading.id) or "as stated"), "text"),
         Column("What it means", lambda view: Cell(plain(view.reading.meaning, 1000) or ABSENT), "text"),
-        *(Column(word.capitalize(), partial(_verdicts, word)) for word in VERDICTS),
+        *(Column(word.capitalize(), partial(_number_of_claims, place)) for place, word in enumerate(VERDICTS)),
         Column("Median of ours - published, points", lambda view: number_cell(view.gap, partial(signed, digits=2))),
     ]
     return Table.of("", "Claims under each reading", columns, [view for view in views if view.ran or view is views[0]])
-
-
-def _verdicts(word: str, view: View) -> Cell:
-    count = sum(claim.verdict == word for claim in view.affected_claims)
-    return Cell(str(count), count)

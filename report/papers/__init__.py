@@ -49,7 +49,11 @@ Filter = dict[str, str | int | dict[str, Any]]
 Name = Annotated[str, Field(pattern=r"([a-z0-9]+(-[a-z0-9]+)*)?")]
 
 
-class Reading(BaseModel):
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Reading(_Frozen):
     """One reading of a protocol: the rows of each figure, and the round that is scored.
 
     The first reading of a paper is the base. It, or the words of a figure, gives a value for all that other readings
@@ -57,8 +61,6 @@ class Reading(BaseModel):
     base for its methods, and `shared` for all methods. Figures of other `datasets`, and those in `unless`, have the
     rows of the base. In the methods below, `words` is the filter that the words of a figure mean.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: Name = Field("", description="short; heading of its column on the page and in the CSV")
     meaning: str = Field("", description="one sentence")
@@ -116,13 +118,10 @@ def merged(*filters: Mapping[str, Any]) -> Filter:
 def cells(readings: Iterable[Reading], reading: Reading, words: Filter) -> list[Filter]:
     """The filters of the rows of a figure under one of the readings, one for each option. words: see `Reading`."""
     base, *others = readings
-    absent = [_absent(option) for each in (base, *others) for option in each.options(words)]
+    asked = [pair for each in (base, *others) for option in each.options(words) for pair in option.items()]
+    absent = [{column: dict.fromkeys(wanted)} for column, wanted in asked if isinstance(wanted, dict)]
     given = merged(*absent, base.options(words)[0], words)
     return [merged(given, option) for option in (reading.options(words) if reading in others else [{}])]
-
-
-def _absent(option: Filter) -> Filter:
-    return {column: dict.fromkeys(wanted) for column, wanted in option.items() if isinstance(wanted, dict)}
 
 
 AXES = ("dataset", "partition", "clients", "split", "method", "variant", "metric")
@@ -130,10 +129,6 @@ COLUMNS = {"accuracy": "score", "clustering_accuracy": "score", "f1_macro": "mac
 
 Place = tuple[str, ...]  # a value for each of a table's column axes
 Value = Annotated[float | None, BeforeValidator(lambda text: None if text == "" else text)]
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Printed(_Frozen):

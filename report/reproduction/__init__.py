@@ -20,7 +20,7 @@ from ..templating import document
 from ..text import ABSENT, count, markdown_table as markdown, md, mean_std, spans
 from .match import SuiteRows, chosen
 from .page import page, signed
-from .view import MIN_SEEDS, VERDICTS, View, csv
+from .view import MIN_SEEDS, View, counts, csv, views
 
 INDEX = "REPRODUCTION.md"
 HEADERS = [
@@ -39,7 +39,7 @@ def texts(
         if board.suite not in tables():
             continue
         rows = SuiteRows(board.rows, board.history)
-        made[board.suite] = views(board.suite, rows)
+        made[board.suite] = list(views(board.suite, rows))
         folder = results / board.suite
         facts = provenance.facts(board, dict(environments))
         pages[folder / INDEX] = page(board.suite, made[board.suite], _extra_table(board.suite, rows), facts)
@@ -55,16 +55,9 @@ def files(results: Path) -> list[Path]:
     return sorted({path for path in [results / INDEX, *fixed, *drawn] if path.is_file()})
 
 
-def views(suite: str, rows: SuiteRows) -> list[View]:
-    """The table of a suite under each reading, the base first."""
-    paper, spec = tables()[suite]
-    base = View.base(paper, spec, rows)
-    return [base, *(base.under(reading, rows) for reading in paper.readings_of(spec)[1:])]
-
-
 def coverage(suite: str, rows: Sequence[Row]) -> tuple[int, int]:
     """The number of printed figures for which we have a value under the base reading, and the number of all."""
-    cells = View.base(*tables()[suite], SuiteRows.of(rows)).cells
+    cells = next(views(suite, SuiteRows.of(rows))).cells
     return sum(ours.n > 0 for ours in cells), len(cells)
 
 
@@ -128,14 +121,13 @@ def _runs(paper: Paper, made: Mapping[str, Sequence[View]]) -> str:
 def _line(suite: str, spec: Table, view: View) -> list[str]:
     named = f"; {md(view.reading.id)}" if view.reading.id else ""
     ran = [ours for ours in view.cells if ours.n]
-    verdicts: list[str] = [claim.verdict for claim in view.affected_claims]
     return [
         f"{md(spec.table)}: {md(spec.shows)}{named}",
         f"[{suite}]({suite}/{INDEX})",
         f"{len(ran)}/{len(view.cells)}",
         spans(seed for ours in ran for seed in ours.seeds) or ABSENT,
         signed(view.gap, 2),
-        *(str(verdicts.count(word)) for word in VERDICTS),
+        *map(str, counts(view.affected_claims)),
         str(sum(claim.size in ("agrees", "more") for claim in view.affected_claims)),
     ]
 
@@ -146,13 +138,12 @@ HOUR = 3600.0  # seconds
 def cost_table(boards: Sequence[Board]) -> str:
     """Rows and CPU hours of each suite and of all, most expensive first. A row counts for the suite where it was run,
     not where it is reused. For older rows without CPU time (one thread each), the training time counts."""
-    lines = sorted((_cost_line(board) for board in boards), key=lambda line: (-line[2], line[0]))
+    lines = []
+    for board in boards:
+        rows = board.rows[~board.rows["notes"].astype(str).str.contains(rf"(?:^|; ){TAKEN_OVER}")]
+        cpu, training = (pd.to_numeric(rows[clock], errors="coerce") for clock in ("cpu_seconds", "train_seconds"))
+        lines.append((board.suite, len(rows), float(cpu.fillna(training).sum()) / HOUR))
+    lines.sort(key=lambda line: (-line[2], line[0]))
     total = ("all", sum(rows for _, rows, _ in lines), sum(hours for *_, hours in lines))
     cells = [[md(suite), str(rows), f"{hours:.1f}"] for suite, rows, hours in (*lines, total)]
     return markdown(cells, ["Suite", "Rows run", "CPU hours"], "lrr")
-
-
-def _cost_line(board: Board) -> tuple[str, int, float]:
-    rows = board.rows[~board.rows["notes"].astype(str).str.contains(rf"(?:^|; ){TAKEN_OVER}")]
-    cpu, training = (pd.to_numeric(rows[clock], errors="coerce") for clock in ("cpu_seconds", "train_seconds"))
-    return board.suite, len(rows), float(cpu.fillna(training).sum()) / HOUR

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import pandas as pd
 from ...benchmark.store.schema import Row, parameters
 from ...registry import did_you_mean
 from ..display_names import JSON_COLUMNS
-from ..papers import Filter, Paper, Printed, Reading, Table, tables
+from ..papers import COLUMNS, Filter, Paper, Printed, Reading, Table, tables
 
 
 class RowInfo(NamedTuple):
@@ -57,10 +57,6 @@ class Ours:
         known = [row.val for row in self.rows if row.seed in self.seeds and np.isfinite(row.val)]
         return float(np.mean(known)) if known else -np.inf
 
-    def only(self, seeds: Container[int]) -> Ours:
-        """The value over these seeds."""
-        return replace(self, seeds={seed: score for seed, score in self.seeds.items() if seed in seeds})
-
 
 class SuiteRows:
     """The rows of a suite, with parsed JSON columns. history: reads the history of a key, which is not checked."""
@@ -73,7 +69,7 @@ class SuiteRows:
         self._ok = (self.rows["status"] == "ok").to_numpy(dtype=bool)
         self.history = history
         self.parsed = {column: [parameters(value) for value in self.rows[column]] for column in sorted(JSON_COLUMNS)}
-        self._numbers: dict[str, np.ndarray] = {}
+        self._numbers = {column: pd.to_numeric(self.rows[column]).to_numpy(dtype=float) for column in COLUMNS.values()}
         self._matches: dict[str, np.ndarray] = {}  # many filters have the same conditions
 
     @classmethod
@@ -87,20 +83,16 @@ class SuiteRows:
     def _match(self, where: Filter) -> np.ndarray:
         keep = np.ones(len(self.rows), dtype=bool)
         for column, wanted in where.items():
-            for part in [{key: value} for key, value in wanted.items()] if isinstance(wanted, dict) else [wanted]:
-                keep &= self._match_one(column, part)
+            for key, value in wanted.items() if isinstance(wanted, dict) else [("", wanted)]:
+                keep &= self._match_one(column, key, value)
         return keep
 
-    def _match_one(self, column: str, wanted: str | int | dict[str, Any]) -> np.ndarray:
-        """Whether each row has a value of a column, or one parameter of a column of JSON (None: lacks it)."""
-        condition = repr((column, wanted))
+    def _match_one(self, column: str, key: str, value: Any) -> np.ndarray:
+        """Whether each row has a value of a column, or of the parameter `key` of a column of JSON (None: lacks it)."""
+        condition = repr((column, key, value))
         if condition not in self._matches:
-            if isinstance(wanted, dict):
-                ((key, value),) = wanted.items()
-                matches = np.array([params.get(key) == value for params in self.parsed[column]], dtype=bool)
-            else:
-                matches = (self.rows[column] == wanted).to_numpy(dtype=bool)
-            self._matches[condition] = matches
+            matches = [each.get(key) == value for each in self.parsed[column]] if key else self.rows[column] == value
+            self._matches[condition] = np.asarray(matches, dtype=bool)
         return self._matches[condition]
 
     def ours(self, where: Filter, column: str, round: str | int = "best") -> Ours:
@@ -113,17 +105,12 @@ class SuiteRows:
         settings = max(Counter(seed for seed, _ in cells).values(), default=1)
         last = sorted({self._seeds[place]: place for place in places}.values())
         if round == "best":
-            figures = self._figures(column)[last]
+            figures = self._numbers[column][last]
         else:
             figures = np.array([self._at(str(self._keys[place]), column, round) for place in last], dtype=float)
         pairs = zip(last, map(float, figures), strict=True)
         seeds = {int(self._seeds[place]): figure for place, figure in pairs if self._ok[place] and figure == figure}
         return Ours(seeds, [self._infos[place] for place in last], settings)
-
-    def _figures(self, column: str) -> np.ndarray:
-        if column not in self._numbers:
-            self._numbers[column] = pd.to_numeric(self.rows[column]).to_numpy(dtype=float)
-        return self._numbers[column]
 
     def _at(self, key: str, column: str, round: str | int) -> float:
         """The value of the history at a round; NaN without a value in [0, 1]."""
@@ -142,7 +129,10 @@ def chosen(rows: SuiteRows, options: list[Filter], reading: Reading, column: str
     if len(candidates) == 1:
         return candidates[0]
     common = set.intersection(*(set(ours.seeds) for ours in candidates))
-    candidates = [ours.only(common) for ours in candidates]
+    candidates = [
+        replace(ours, seeds={seed: score for seed, score in ours.seeds.items() if seed in common})
+        for ours in candidates
+    ]
     best = max(range(len(candidates)), key=lambda i: candidates[i].val)
     params = options[best]["method_params"]
     chosen = ", ".join(f"{name} {params[name]}" for name in reading.choose) if isinstance(params, dict) else ""
@@ -163,11 +153,6 @@ def compare(paper: Paper, table: Table, reading: Reading, figure: Printed, rows:
 def difference(figure: Printed, ours: Ours) -> float:
     """Ours - printed, in the unit of the table; NaN if one is missing."""
     return figure.scale * ours.mean - figure.mean if figure.mean is not None else np.nan
-
-
-def unit_values(figure: Printed, ours: Ours) -> tuple[Any, Any]:
-    """(mean, std) of ours in the unit of the table."""
-    return figure.scale * ours.mean, figure.scale * ours.std
 
 
 def keys_of_readings(suite: str, names: Sequence[str], rows: Iterable[Row]) -> set[str]:

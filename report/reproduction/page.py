@@ -4,7 +4,7 @@ of a table under two readings. The claim tables are a block of docs/findings/<pa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -15,8 +15,8 @@ from ..provenance import reasons
 from ..statistics import stratified_difference
 from ..templating import document
 from ..text import ABSENT, count, finite, literal, markdown_table, md, number, points, with_bounds
-from .match import difference, unit_values
-from .view import MIN_SEEDS, VERDICTS, JudgedClaim, View, ruling
+from .match import difference
+from .view import MIN_SEEDS, VERDICTS, JudgedClaim, View, counts, ruling
 
 MINUS = "\N{MINUS SIGN}"
 SIZES = {"less": "less than", "agrees": "agrees with", "more": "more than"}
@@ -47,7 +47,7 @@ def our_text(view: View, figure: Printed) -> str:
         states = sorted({row.status for row in ours.rows} - {"ok"})
         word = "incomplete" if view.paper.is_mean(view.table, figure) and ours.rows else ", ".join(states)
         return f"*{word or 'not run'}*"
-    mean, std = unit_values(figure, ours)
+    mean, std = figure.scale * ours.mean, figure.scale * ours.std
     spread = f" ± {number(std, places)}" if finite(std) else ""
     gap = difference(figure, ours)
     shown_gap = f"<br>**{signed(gap, places)}**" if finite(gap) else ""
@@ -94,16 +94,13 @@ def definitions(views: Sequence[View]) -> list[str]:
 
 def figures_by_reading(base: View, others: Sequence[View]) -> str:
     """The figures that a reading changes: the published value, then ours under each. others: readings that were run."""
-    ran = {figure for view in others for figure in view.affected if view.ours[figure].n > 0}
-    changed = [figure for figure in base.figures if figure in ran]
-    if not changed:
-        return ""
-    lines = [
-        [_place(base, figure), printed_text(figure), *(_ours(view, figure) for view in (base, *others))]
-        for figure in changed
-    ]
+    lines = []
+    for figure in base.figures:
+        if any(view.ours[figure].n for view in others if figure in view.affected):
+            ours = (our_text(view, figure) if figure in view.affected else ABSENT for view in (base, *others))
+            lines.append([_place(base, figure), printed_text(figure), *ours])
     headings = ["", "paper", *(md(view.reading.id) for view in (base, *others))]
-    return markdown_table(lines, headings, "l" + "r" * (len(others) + 2))
+    return markdown_table(lines, headings, "l" + "r" * (len(others) + 2)) if lines else ""
 
 
 def claims_by_reading(base: View, others: Sequence[View]) -> str:
@@ -116,7 +113,7 @@ def claims_by_reading(base: View, others: Sequence[View]) -> str:
         if first.verdict == "not claimed" or all(claim is None or claim.difference is None for claim in judged[1:]):
             continue
         support = [name for name, claim in zip(names, judged, strict=True) if claim and claim.verdict == "supported"]
-        text = f"{base.row_label(base.table.line(figures[0]))} > {_place(base, figures[1])}"
+        text = f"{md(base.row_label(base.table.line(figures[0])))} > {_place(base, figures[1])}"
         verdicts = [verdict_text(claim) or ABSENT for claim in judged]
         lines.append([text, gain_text(first), *verdicts, md(", ".join(support)) or "none"])
     headings = ["Claim", "published", *map(md, names), "supported under"]
@@ -124,11 +121,7 @@ def claims_by_reading(base: View, others: Sequence[View]) -> str:
 
 
 def _place(view: View, figure: Printed) -> str:
-    return f"{view.row_label(view.table.line(figure))}, {view.heading(view.table.column(figure))}"
-
-
-def _ours(view: View, figure: Printed) -> str:
-    return our_text(view, figure) if figure in view.affected else ABSENT
+    return md(f"{view.row_label(view.table.line(figure))}, {view.heading(view.table.column(figure))}")
 
 
 FEW = 3  # a note on more figures than this is not shown
@@ -146,8 +139,12 @@ def page(suite: str, views: Sequence[View], extra: str, provenance: Sequence[str
 
 
 def _columns(view: View, block: Sequence[Place]) -> str:
-    lines = [[view.row_label(line), *(_compared(view, line, place) for place in block)] for line in view.lines]
-    return markdown_table(lines, ["", *map(view.heading, block)], "l" + "r" * len(block))
+    lines = [[md(view.row_label(line)), *(_compared(view, line, place) for place in block)] for line in view.lines]
+    return markdown_table(lines, ["", *_headings(view, block)], "l" + "r" * len(block))
+
+
+def _headings(view: View, block: Sequence[Place]) -> list[str]:
+    return [md(view.heading(place)) for place in block]
 
 
 def _compared(view: View, line: str, column: Place) -> str:
@@ -164,16 +161,17 @@ def _claims(view: View) -> list[str]:
     for block in view.blocks:
         shown = [place for place in block if any(place in claims for claims in by_pair.values())]
         rows = [
-            [
-                f"{view.row_label(better)} > {view.row_label(worse)}",
-                *(verdict_text(claims.get(place)) for place in shown),
-            ]
-            for (better, worse), claims in by_pair.items()
+            [_beats(view, *pair), *(verdict_text(claims.get(place)) for place in shown)]
+            for pair, claims in by_pair.items()
             if claims.keys() & set(shown)
         ]
         if rows:
-            texts.append(markdown_table(rows, ["Claim", *map(view.heading, shown)], "l" * (len(shown) + 1)))
+            texts.append(markdown_table(rows, ["Claim", *_headings(view, shown)], "l" * (len(shown) + 1)))
     return texts
+
+
+def _beats(view: View, better: str, worse: str) -> str:
+    return f"{md(view.row_label(better))} > {md(view.row_label(worse))}"
 
 
 def tally(claims: Sequence[JudgedClaim]) -> str:
@@ -250,17 +248,10 @@ def readings(paper: Paper, views: Sequence[View]) -> tuple[View, View | None]:
     return stated, max(others, key=_support, default=None)
 
 
-def stated_counts(paper: Paper, made: Mapping[str, Sequence[View]]) -> tuple[int, int, int]:
+def stated_counts(paper: Paper, made: Mapping[str, Sequence[View]]) -> tuple[int, ...]:
     """The `counts` of a paper's claims over its tables under the stated reading."""
     stated = [readings(paper, made[suite])[0] for suite in paper.tables if suite in made]
-    return counts([claim for view in stated for claim in view.affected_claims])
-
-
-def counts(claims: Iterable[JudgedClaim]) -> tuple[int, int, int]:
-    """The numbers of claims supported, contradicted and inconclusive."""
-    verdicts: list[str] = [claim.verdict for claim in claims]
-    supported, contradicted, inconclusive = map(verdicts.count, VERDICTS)
-    return supported, contradicted, inconclusive
+    return counts(claim for view in stated for claim in view.affected_claims)
 
 
 def _support(view: View) -> tuple[int, int]:
@@ -273,9 +264,8 @@ def _table(stated: View, other: View | None) -> str:
     lines = []
     for key in of_stated | of_other:
         claims, best = of_stated.get(key, []), of_other.get(key, [])
-        first, second, metric = key
-        text = f"{stated.row_label(first)} > {stated.row_label(second)}{metric}"
         published = points(fmean(claim.gain for claim in claims or best))
+        text = _beats(stated, *key[:2]) + key[2]
         lines.append([text, published, *_judged(stated, claims), *_judged(other, best)])
     return markdown_table(lines, HEADERS, "lrlrlr")
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal
 
 import pandas as pd
 
-from ..papers import Paper, Place, Printed, Reading, Table
+from ..papers import Paper, Place, Printed, Reading, Table, tables
 from ..statistics import Difference, paired_difference
-from ..text import ABSENT, csv_text, md, spans
-from .match import Ours, SuiteRows, compare, difference, unit_values
+from ..text import ABSENT, csv_text, spans
+from .match import Ours, SuiteRows, compare, difference
 
 Ruling = Literal["supported", "contradicted", "inconclusive", "not run", "not claimed"]
 VERDICTS = ("supported", "contradicted", "inconclusive")
@@ -47,6 +48,12 @@ class JudgedClaim:
 def ruling(difference: Difference) -> Ruling:
     """The verdict on "first beats second" from the interval of first minus second."""
     return "supported" if difference.low > 0 else "contradicted" if difference.high <= 0 else "inconclusive"
+
+
+def counts(claims: Iterable[JudgedClaim]) -> tuple[int, ...]:
+    """The numbers of claims supported, contradicted and inconclusive."""
+    verdicts: list[str] = [claim.verdict for claim in claims]
+    return tuple(map(verdicts.count, VERDICTS))
 
 
 def judge(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[Ruling, Difference | None, int]:
@@ -90,28 +97,11 @@ class View:
     claims: list[JudgedClaim] = field(repr=False)
     affected: frozenset[Printed] = frozenset()  # figures that the reading changes; the others are as under the base
 
-    @classmethod
-    def base(cls, paper: Paper, table: Table, rows: SuiteRows) -> View:
-        """The table under the base reading."""
-        figures, reading = paper.figures(table), paper.readings_of(table)[0]
-        ours = {figure: compare(paper, table, reading, figure, rows) for figure in figures}
-        return cls(paper, table, reading, figures, ours, judged(paper, table, ours), frozenset(figures))
-
-    def under(self, reading: Reading, rows: SuiteRows) -> View:
-        """The table under another reading; self is the view of the base."""
-        words = {figure: self.paper.meanings(self.table, figure) for figure in self.figures}
-        affected = frozenset(
-            figure for figure in words if any(reading.changes(self.reading, each) for each in words[figure])
-        )
-        ours = self.ours | {figure: compare(self.paper, self.table, reading, figure, rows) for figure in affected}
-        claims = judged(self.paper, self.table, ours)
-        return View(self.paper, self.table, reading, self.figures, ours, claims, affected)
-
     @property
     def ran(self) -> bool:
         """Whether there is a row of a figure that the reading concerns."""
-        words = {figure: self.paper.meanings(self.table, figure) for figure in self.affected}
-        return any(self.ours[figure].n and any(map(self.reading.concerns, words[figure])) for figure in words)
+        with_rows = (figure for figure in self.affected if self.ours[figure].n)
+        return any(map(self.reading.concerns, chain(*(self.paper.meanings(self.table, each) for each in with_rows))))
 
     @property
     def cells(self) -> list[Ours]:
@@ -149,23 +139,37 @@ class View:
 
     def figure(self, line: str, column: Place) -> Printed | None:
         """The figure of a line and column, if there is one."""
-        in_line = (figure for figure in self.figures if self.table.line(figure) == line)
-        return next((figure for figure in in_line if self._is_in(figure, column)), None)
+        wanted = dict(zip(self.table.columns, column, strict=True))
+        for figure in (figure for figure in self.figures if self.table.line(figure) == line):
+            free = self.table.everywhere if self._everywhere(figure) else {}
+            if figure.place | wanted | free == figure.place:
+                return figure
+        return None
 
     def _everywhere(self, figure: Printed) -> bool:
-        return bool(self.table.everywhere) and all(figure.place[a] == v for a, v in self.table.everywhere.items())
-
-    def _is_in(self, figure: Printed, column: Place) -> bool:
-        free = self.table.everywhere if self._everywhere(figure) else {}
-        pairs = zip(self.table.columns, self.table.column(figure), column, strict=True)
-        return all(value == wanted or axis in free for axis, value, wanted in pairs)
+        return bool(self.table.everywhere) and figure.place | self.table.everywhere == figure.place
 
     def heading(self, column: Place) -> str:
-        named = [self.paper.label(self.table, a, v) for a, v in zip(self.table.columns, column, strict=True)]
-        return md(", ".join(named))
+        """The words of the paper for a column, as plain text."""
+        return ", ".join(self.paper.label(self.table, a, v) for a, v in zip(self.table.columns, column, strict=True))
 
     def row_label(self, line: str) -> str:
-        return md(self.paper.label(self.table, self.table.rows[0], line))
+        """The words of the paper for a line, as plain text."""
+        return self.paper.label(self.table, self.table.rows[0], line)
+
+
+def views(suite: str, rows: SuiteRows) -> Iterator[View]:
+    """The table of a suite under each reading, the base first."""
+    paper, table = tables()[suite]
+    base, *others = paper.readings_of(table)
+    figures = paper.figures(table)
+    words = {figure: paper.meanings(table, figure) for figure in figures}
+    ours = {figure: compare(paper, table, base, figure, rows) for figure in figures}
+    yield View(paper, table, base, figures, ours, judged(paper, table, ours), frozenset(figures))
+    for reading in others:
+        affected = [figure for figure in figures if any(reading.changes(base, each) for each in words[figure])]
+        changed = ours | {figure: compare(paper, table, reading, figure, rows) for figure in affected}
+        yield View(paper, table, reading, figures, changed, judged(paper, table, changed), frozenset(affected))
 
 
 def csv(views: Sequence[View]) -> str:
@@ -176,7 +180,8 @@ def csv(views: Sequence[View]) -> str:
             "reading": csv_text(view.reading.id),
             "paper_mean": figure.mean,
             "paper_std": figure.std,
-            **dict(zip(("mean", "std"), unit_values(figure, ours), strict=True)),
+            "mean": figure.scale * ours.mean,
+            "std": figure.scale * ours.std,
             "difference": difference(figure, ours),
             "n": ours.n,
             "seeds": spans(ours.seeds).replace(ABSENT, "-"),

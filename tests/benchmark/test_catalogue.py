@@ -116,6 +116,18 @@ def test_names_and_shapes_of_uploads_are_per_client(name: str, names: dict[str, 
     assert {crossing.name: crossing.shapes for crossing in describe.crossings(METHODS.build(name))} == names
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "other"),
+    [
+        ("fedstruct", "gradients of node vectors", "generators"),
+        ("fedlog", "statistics", "classes held"),  # the shares of classes
+        ("fedgcn-hops", "neighbour counts", "statistics"),  # the degree of each node
+    ],
+)
+def test_kinds_say_what_is_sent(name: str, kind: str, other: str) -> None:
+    assert kind in STORED[name] and other not in STORED[name]
+
+
 def test_show_runs_an_unknown_method_to_find_its_uploads(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

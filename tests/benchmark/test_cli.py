@@ -32,6 +32,8 @@ from fglbench.benchmark.suites.select import Request, select
             "unknown method, dataset, partition, split, backbone or suite 'fedporx'; did you mean 'fedprox'?",
         ),
         (["rum"], "No such command 'rum'"),
+        (["new", "rum"], "No such command 'rum'; see fglbench new -h"),
+        (["show"], "Missing argument 'NAME'; see fglbench show -h"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(capsys, arguments, line):
@@ -40,6 +42,11 @@ def test_a_mistake_is_one_line_and_exit_code_2(capsys, arguments, line):
     assert output.out == ""
     assert output.err.startswith(f"fglbench: {line}")
     assert output.err.count("\n") == 1
+
+
+def test_profile_refuses_an_unknown_method_before_it_loads_data(cli, monkeypatch):
+    monkeypatch.setattr("fglbench.benchmark.known._others", lambda: False)
+    assert cli("profile -m fedavgg", 2).startswith("fglbench: unknown method 'fedavgg'; did you mean 'fedavg'?")
 
 
 def test_an_unwritable_folder_is_refused_before_any_run(cli, tmp_path):

@@ -108,6 +108,7 @@ def test_the_python_interface_names_a_value_of_another_kind(suite, tmp_path, wor
         (lambda suite: fglbench.compare(None, "fedavg"), "first is a text that is not empty, got None"),
         (lambda suite: fglbench.write_report(3), "results is a path, got 3"),
         (lambda suite: fglbench.load_model("x"), "this is no row of `run` or `load_results`"),
+        (lambda suite: fglbench.load_model({"key": "a"}), "with rows loaded without expand=True"),
         (lambda suite: fglbench.load_model(None), "this is no row of `run` or `load_results`"),
     ],
 )

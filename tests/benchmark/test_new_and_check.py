@@ -202,6 +202,8 @@ def test_check_exits_with_1_and_names_the_failure(tmp_path: Path, monkeypatch: p
     unknown = "unknown method, dataset, partition, split or backbone 'fedavgg'; did you mean 'fedavg'?"
     with pytest.raises(UserError, match=re.escape(unknown)):
         list(verdicts_on("fedavgg", {}, None))
+    with pytest.raises(UserError, match="if a file of yours registers it, give --plugin FILE"):
+        list(verdicts_on("my-method", {}, None))
     assert "mu" in cli("check fedprox --set mu=-1", 2)
 
 

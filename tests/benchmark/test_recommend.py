@@ -167,6 +167,13 @@ def test_one_command_from_data_to_answer_resumes(
     assert answer.ALONE == "local"
 
 
+def test_a_dry_run_has_a_json_document(clinics: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recommend", "--data", "clinics", "--dry-run", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["properties"]["nodes"] == 120 and len(document["evidence"]["tasks"]) == 5
+    assert document["evidence"]["gains"]["fedavg"].keys() == {"mean", "low", "high", "p"}
+
+
 def test_facts_are_counts_of_the_files(clinics: Path, cli) -> None:
     text = cli("recommend --data clinics --dry-run")
     table = pd.read_csv(clinics / "nodes.csv")

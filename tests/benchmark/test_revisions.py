@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 
 from fglbench.benchmark.engine import Method
 from fglbench.benchmark.store import Store, provenance
-from fglbench.benchmark.store.provenance import TABLE, current_version, method_version, origin, outdated
+from fglbench.benchmark.store.provenance import TABLE, current_version, git_output, method_version, origin, outdated
 from fglbench.benchmark.store.schema import RULES, Row
 from fglbench.benchmark.suites.select import Request, select
 from fglbench.methods import METHODS
@@ -107,3 +109,15 @@ def test_the_version_of_the_code_follows_every_source(tmp_path: Path, monkeypatc
     sources[0].write_bytes(b"a = 2\r\n")  # other line endings
     (tmp_path / "notes.md").write_text("no source")
     assert version() == seen[-1]
+
+
+def test_looking_at_a_checkout_writes_nothing_into_it(tmp_path: Path) -> None:
+    """`git status` refreshes the index behind a lock, which a killed worker would leave."""
+    file, git = tmp_path / "file", ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    file.write_text("content")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"]):
+        subprocess.run([*git, *command], check=True)
+    os.utime(file, (1, 1))
+    index = (tmp_path / ".git/index").stat().st_mtime_ns
+    assert git_output("status", "--porcelain", folder=tmp_path) == b""
+    assert (tmp_path / ".git/index").stat().st_mtime_ns == index

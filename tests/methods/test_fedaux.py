@@ -96,3 +96,11 @@ def test_models_are_mixed_by_similarity_of_vectors(federation: Make) -> None:
         for n, value in models.items():
             expected = sum(w * v for w, v in zip(near, value, strict=True)) / sum(near)
             torch.testing.assert_close(run.simulation.server.state["personal"][n][i], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_linear_head_of_the_backbone_changes_nothing(federation: Make) -> None:
+    """FedAux has its own one."""
+    runs = [start(federation((6, 7)), "fedaux", backbone={"linear_head": head}, **GCN) for head in (False, True)]
+    for run in runs:
+        run.round(1)
+    torch.testing.assert_close(runs[0].client_vectors(), runs[1].client_vectors(), rtol=0, atol=0)

@@ -220,7 +220,7 @@ def test_nodes_are_weighted_by_their_degree(federation: Make) -> None:
 
 def test_a_class_that_no_client_has_is_shared_equally(federation: Make) -> None:
     run = start(federation(SIZES), "fedlog", SMALL, **PLAIN)
-    zeros = {"generator": {"0.weight": torch.eye(3)[:, :, None]}, "classes": torch.tensor([[1.0, 0, 0]] * 3)}
+    zeros = {"generator": {"0.weight": torch.eye(3)[:, :, None]}, "counts": torch.tensor([[1.0, 0, 0]] * 3)}
     server = run.simulation.server
     sent = run.method.gather(server, zeros)["generators"]["0.weight"]
     torch.testing.assert_close(sent[:, :, 0], torch.full((3, 3), 1 / 3))

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fglbench.benchmark.engine import BACKBONES, METHODS, Facts
 from fglbench.methods.fedtad import nearest
 
 from .formulas import Model, adjacency, generated, joined, normal
@@ -116,6 +117,13 @@ def test_two_rounds_at_the_server_equal_slow_loops(on: str, federation: Make) ->
             torch.testing.assert_close(server.state["model"][n], value, rtol=1e-4, atol=1e-5)
         for n, value in g.items():
             torch.testing.assert_close(server.state["generator"][n].detach(), value, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_of_one_layer_has_no_hidden_inputs_to_generate(federation: Make) -> None:
+    facts, method = Facts.of(federation((6, 7))), METHODS.build("fedtad", {"on": "hidden"})
+    one, two = BACKBONES.build("sgc"), BACKBONES.build("gcn")
+    assert "it is the only one" in (method.skip(facts, [one]) or "")
+    assert method.skip(facts, [two]) is method.skip(facts, [BACKBONES.build("sgc", {"linear_head": True})]) is None
 
 
 def test_nearest_edges_are_symmetric_without_self_loops() -> None:

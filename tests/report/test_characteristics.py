@@ -11,12 +11,12 @@ from scipy import stats
 
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.catalogue import TASK, read_properties
+from fglbench.report.cells import to_markdown
 from fglbench.report.characteristics import characteristics_table, label_properties, training_share
 from fglbench.report.leaderboard import key_findings
 from fglbench.report.loading import load_boards
 from fglbench.report.ranking import Ranking
 from fglbench.report.special_tables import kinds_table
-from fglbench.report.text import to_markdown
 
 from . import samples
 
@@ -85,17 +85,15 @@ def test_training_nodes_per_class_come_from_the_split() -> None:
 
 def test_key_findings_are_three_sentences(ranking: Ranking) -> None:
     against, alone, thrifty = key_findings([ranking])
-    assert against.text.startswith(
+    assert against.startswith(
         "Compared with FedAvg, with a probability of 95%: equivalent (within one point): FedProx, FedTGP;"
     )
-    assert against.text.endswith("undecided: Local training.")
+    assert against.endswith("undecided: Local training.")
     gap = ranking.inference.against["local"]["fedavg"]
-    assert f"accuracy {100 * gap.mean:+.1f} (" in alone.text  # the mean of +10, +20, +30 and three times -5
-    assert f"{gap.verdict}" in alone.text
-    assert against.table == "overall:demo"
-    assert "FedAvg sends 8.0 MB; FedTGP sends 80.0 kB and differs from FedAvg by -1.0 points (" in thrifty.text
-    assert "Local training sends nothing" in thrifty.text
-    assert thrifty.table == "overall:demo"
+    assert f"accuracy {100 * gap.mean:+.1f} (" in alone  # the mean of +10, +20, +30 and three times -5
+    assert f"{gap.verdict}" in alone
+    assert "FedAvg sends 8.0 MB; FedTGP sends 80.0 kB and differs from FedAvg by -1.0 points (" in thrifty
+    assert "Local training sends nothing" in thrifty
 
 
 def test_a_board_without_local_has_no_regimes() -> None:

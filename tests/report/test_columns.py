@@ -10,6 +10,7 @@ import pytest
 from fglbench.benchmark.store.schema import TRIAL
 from fglbench.report import build, leaderboard, tables
 from fglbench.report.board import Board
+from fglbench.report.cells import Cell, Column, Interval, Line, Span, Table, to_markdown
 from fglbench.report.html.pages import cell_html, pixels
 from fglbench.report.loading import load_boards
 from fglbench.report.provenance import training_settings
@@ -17,7 +18,7 @@ from fglbench.report.ranking import Ranking, setting_loss
 from fglbench.report.special_tables import client_gains, clients_table
 from fglbench.report.statistics import ranks
 from fglbench.report.tables import ranking_table, task_table
-from fglbench.report.text import ABSENT, Cell, Column, Interval, Line, Span, Table, to_markdown
+from fglbench.report.text import ABSENT
 
 from . import samples
 
@@ -34,7 +35,9 @@ def median_rank(entrant: tables.Entrant) -> Cell:
 def test_one_edit_adds_a_column(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = results.parent / "README.md"
     page.write_text(leaderboard.BEGIN + leaderboard.END)
-    monkeypatch.setattr(tables, "RANKING", [*tables.RANKING, Column("Median rank", median_rank, best=True)])
+    columns, more = tables.ranking_columns, Column("Median rank", median_rank, best=True)
+    for module in (tables, leaderboard):
+        monkeypatch.setattr(module, "ranking_columns", lambda ranking: [*columns(ranking), more])
     twice = Column("Twice", lambda entry: Cell(f"2x{entry['n']}"))
     monkeypatch.setattr(tables, "MEASURED", [*tables.MEASURED, twice])
     report = build.make(results, page, figures=False)

@@ -255,15 +255,15 @@ def test_intended_line_breaks_of_docstrings_are_kept() -> None:
         "Formula:\n    a < b\n      c\n\n"
         "Not a link: http://example.org and <b>; `code <i>`; (arXiv 2105.03170v2)."
     )
-    first, formula, last = documentation(doc)
-    assert [str(line) for line in first.lines] == [
+    kinds, (first, formula, last) = zip(*documentation(doc), strict=True)
+    assert list(map(str, first)) == [
         "A first line that was broken only because there was no more room on it, as one sees"
         " from its length. Then a line that ends early:",
         "x = y",
     ]
-    assert (first.formula, formula.formula, last.formula) == (False, True, False)
-    assert [str(line) for line in formula.lines] == ["Formula:", "    a &lt; b", "      c"]
-    assert str(last.lines[0]) == (
+    assert kinds == (False, True, False)
+    assert list(map(str, formula)) == ["Formula:", "    a &lt; b", "      c"]
+    assert str(last[0]) == (
         "Not a link: http://example.org and &lt;b&gt;; <code>code &lt;i&gt;</code>;"
         ' (<a href="https://arxiv.org/abs/2105.03170v2">arXiv 2105.03170v2</a>).'
     )

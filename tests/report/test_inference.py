@@ -12,12 +12,12 @@ from scipy import stats
 from fglbench.benchmark.cli.run import show_ranking
 from fglbench.benchmark.store import Store
 from fglbench.registry import UserError
+from fglbench.report.cells import difference_cell, to_markdown
 from fglbench.report.inference import rank
 from fglbench.report.loading import load_boards
 from fglbench.report.ranking import Ranking
 from fglbench.report.special_tables import agreement_table, alternatives_table
-from fglbench.report.tables import difference_cell, ranking_table
-from fglbench.report.text import to_markdown
+from fglbench.report.tables import ranking_table
 
 from . import samples
 
@@ -159,10 +159,9 @@ def rows_alternative_rankings() -> list:
 
 def test_orders_and_their_agreement_by_hand() -> None:
     ranking = samples.ranking(rows_alternative_rankings())
-    orders = ranking.alternatives
-    assert list(orders.mean_ranks) == ["Selected round", "Macro-F1", "Own model"]  # no curves: no last round
-    assert orders.mean_ranks["Macro-F1"].to_dict() == {"a": 3, "b": 2, "c": 1}
-    tau = orders.agreement
+    assert list(ranking.mean_ranks) == ["Selected round", "Macro-F1", "Own model"]  # no curves: no last round
+    assert ranking.mean_ranks["Macro-F1"].to_dict() == {"a": 3, "b": 2, "c": 1}
+    tau = ranking.agreement
     assert tau.loc["Selected round", "Macro-F1"] == pytest.approx(-1)
     assert tau.loc["Selected round", "Own model"] == pytest.approx(1 / 3)  # a before b and c; c before b
     assert "1.00" in to_markdown(alternatives_table(ranking))
@@ -177,7 +176,7 @@ def test_the_last_round_is_the_end_of_the_curve(tmp_path: Path) -> None:
         if row.method == "a":
             store.write_history("demo", row.key, {"history": {"round": [1, 2, 3], "score": [0.9, 0.9, 0.2]}})
     (board,) = load_boards(folder)
-    mean_ranks = Ranking(board).alternatives.mean_ranks
+    mean_ranks = Ranking(board).mean_ranks
     assert mean_ranks["Last round"].to_dict() == {"a": 3, "b": 1, "c": 2}
     assert mean_ranks["Selected round"].to_dict() == {"a": 1, "b": 2, "c": 3}
 
@@ -188,10 +187,10 @@ def test_methods_with_a_missing_curve_have_no_last_round(tmp_path: Path) -> None
     key = next(row.key for row in Store(folder).rows("demo") if row.method == "b")
     (folder / "demo" / "history" / f"{key}.json.gz").unlink()
     (board,) = load_boards(folder)
-    last = Ranking(board).alternatives.mean_ranks["Last round"]
+    last = Ranking(board).mean_ranks["Last round"]
     assert np.isnan(last["b"])
     assert last.drop("b").to_dict() == {"a": 1, "c": 2, "d": 3}
 
 
 def test_two_methods_have_no_alternative_rankings() -> None:
-    assert samples.ranking([samples.row("cora", name, 0, 0.5) for name in "ab"]).alternatives.mean_ranks.empty
+    assert samples.ranking([samples.row("cora", name, 0, 0.5) for name in "ab"]).mean_ranks.empty

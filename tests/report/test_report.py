@@ -145,6 +145,7 @@ def test_lost_and_left_over_files_are_stale(drawn: Path) -> None:
 def test_without_figures_no_figure_is_touched_or_checked(results: Path) -> None:
     build.write(build.make(results, None, figures=False))
     assert not (results / "demo" / "figures").exists()
+    assert "demo/figures/" not in (results / "LEADERBOARD.md").read_text()  # no link to a missing figure
     assert build.stale(build.make(results, None, figures=False)) == []
 
 

@@ -13,10 +13,11 @@ from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.config import ATTACKS
 from fglbench.benchmark.store.schema import NEUTRAL, conditions, strength, wording
 from fglbench.datasets.federation import Stress
+from fglbench.report.cells import to_markdown
 from fglbench.report.figures import curves as figure, found_figures
 from fglbench.report.ranking import Ranking
-from fglbench.report.special_tables import robustness_legend, robustness_table
-from fglbench.report.text import slug, to_markdown
+from fglbench.report.robustness import robustness_legend, robustness_table
+from fglbench.report.text import slug
 
 from . import samples
 
@@ -113,7 +114,7 @@ def test_areas_need_all_runs_and_curves_three_strengths() -> None:
 
 
 def test_table_shows_area_and_loss_and_marks_the_best() -> None:
-    sheet = robustness_table(samples.ranking(rows(), "stress"))
+    sheet = robustness_table(samples.ranking(rows(), "stress").robustness)
     assert sheet.titles == ["Method", "Area, %", "Plain, %", "Label noise", "Participation"]
     frail, sturdy = sheet.lines
     assert [cell.mark for cell in frail.cells] == ["", "best", "best", "", "best"]
@@ -202,9 +203,9 @@ def test_a_homophily_of_four_values_is_a_curve_on_an_even_axis() -> None:
             {0.1: 0.2, 0.3: 0.4, 0.5: 0.6, 0.9: 1.0}.items()]  # fmt: skip
     ranking = samples.ranking(rows, "stress")
     assert ranking.robustness.table.loc["fedavg", "homophily"] == pytest.approx(0.6)
-    assert "homophily" in robustness_table(ranking).titles[-1].lower()
-    assert "mild end" in robustness_legend(ranking)
-    assert "mild end" not in robustness_legend(samples.ranking(tasks_of()[:2], "stress"))
+    assert "homophily" in robustness_table(ranking.robustness).titles[-1].lower()
+    assert "mild end" in robustness_legend(ranking.robustness)
+    assert "mild end" not in robustness_legend(samples.ranking(tasks_of()[:2], "stress").robustness)
 
 
 def test_axes_of_ratios_are_drawn_in_logarithms() -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from fglbench.report import build
+from fglbench.report.cells import to_markdown
 from fglbench.report.figures import curves, found_figures
 from fglbench.report.privacy_cost import privacy_table
-from fglbench.report.text import ABSENT, to_markdown
+from fglbench.report.text import ABSENT
 
 from . import samples
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,6 +144,13 @@ def test_methods_that_upload_more_than_models_are_skipped(name: str) -> None:
     for options in ({"sign_flip": 0.5}, {"aggregator": "median"}):
         with pytest.raises(Skip, match=r"it uploads|another model"):
             record(METHODS.build(name), trial(**options))
+
+
+@pytest.mark.parametrize("options", [{"gaussian": 0.5}, {"aggregator": "median"}, {"dp_clip": 1.0}])
+def test_models_without_parameters_are_skipped(options: dict[str, Any]) -> None:
+    """FedPer keeps all of a model of few layers at the clients."""
+    with pytest.raises(Skip, match="it uploads models without parameters"):
+        record(METHODS.build("fedper", {"own_layers": 9}), trial(**options))
 
 
 def test_wrong_combinations_are_refused_with_the_reason() -> None:
