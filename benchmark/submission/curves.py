@@ -30,12 +30,7 @@ def problems(folder: Folder, line: Line) -> Iterator[str]:
     if wrong := malformed(stored, row):
         yield wrong
     elif stored and row.in_time:
-        for name, rule in METRICS.items():
-            if rule.curve:
-                in_row, at = getattr(row, name), row.rounds if rule.at == "last" else row.best_round
-                in_curve = stored["history"][rule.curve][(at or 1) - 1]
-                if in_row != in_curve:
-                    yield f"{name} is {in_row!r} in the row and {in_curve!r} in its curves"
+        yield from _figures(row, stored["history"])
         if line.cell:
             yield from _best_round(line, stored["history"])
             yield from _clients(line, stored.get("per_client", {}))
@@ -65,6 +60,16 @@ def _numbers(values: Any) -> bool:
         return False
     some = [value for value in values if value is not None]
     return not some or (-LARGE < min(some) <= max(some) < LARGE and (total := sum(some)) == total)  # not true for NaN
+
+
+def _figures(row: Row, history: dict[str, list[Any]]) -> Iterator[str]:
+    """Values of the row that differ from its curves."""
+    for name, rule in METRICS.items():
+        if rule.curve:
+            in_row, at = getattr(row, name), row.rounds if rule.at == "last" else row.best_round
+            in_curve = history[rule.curve][(at or 1) - 1]
+            if in_row != in_curve:
+                yield f"{name} is {in_row!r} in the row and {in_curve!r} in its curves"
 
 
 def _best_round(line: Line, history: dict[str, list[Any]]) -> Iterator[str]:
