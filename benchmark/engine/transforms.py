@@ -14,7 +14,7 @@ from importlib.util import find_spec
 import torch
 
 from ...registry import UserError
-from .client_batch import ClientBatch, Skip
+from .client_batch import ClientBatch, Skip, is_statistic
 from .config import TrainConfig
 from .method import Phase, Server, at_home, average, crossing
 from .optim import sum_squares
@@ -227,6 +227,8 @@ class Privacy(Transform):
         if not upload:
             return upload
         check_models(upload, received, "not private")
+        if self.noise and any(is_statistic(name) for model in upload.values() for name in model):
+            raise Skip("not private: its model has BatchNorm, and noise can make a variance of it negative")
         if isinstance(message, Each):
             raise Skip("not private: the server sends each client another model, which one average cannot serve")
         norm = norms(per_parameter(torch.sub, upload, received))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from scipy.stats import norm
 
 from fglbench.benchmark.contract.recording import record
 from fglbench.benchmark.contract.trial import trials
-from fglbench.benchmark.engine import METHODS, Skip, TrainConfig, transforms as module
+from fglbench.benchmark.engine import METHODS, Facts, Skip, TrainConfig, transforms as module
 from fglbench.benchmark.engine.train import train
 from fglbench.benchmark.engine.transforms import Privacy
 from fglbench.benchmark.runner.execute import FederationCache, execute
@@ -130,6 +131,16 @@ def test_methods_that_upload_more_than_models_are_refused(name: str, reason: str
         train(plain.federation, METHODS.build(name), plain.backbones, trial(dp_clip=CLIP, dp_noise=1.0).config, 0)
     for word in reason.removeprefix("not private: it uploads ").split(", "):
         assert word in str(refused.value)
+
+
+def test_noise_on_running_statistics_is_refused() -> None:
+    """A variance must not be negative."""
+    method = METHODS.build("fedvn")
+    graphs = next(each for each in trials() if not method.skip(Facts.of(each.federation), each.backbones))
+    for noise, refused in ((0.0, False), (1.0, True)):
+        config = graphs.config.model_copy(update={"dp_clip": 1.0, "dp_noise": noise})
+        with pytest.raises(Skip, match="its model has BatchNorm") if refused else nullcontext():
+            train(graphs.federation, method, graphs.backbones, config, 0)
 
 
 def test_several_architectures_are_refused() -> None:
