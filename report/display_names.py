@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 import pandas as pd
@@ -18,15 +18,27 @@ TASK_COLUMNS = [
     "conditions", "decoder",
 ]  # fmt: skip
 ENTRANT_COLUMNS = ["backbone", "backbone_params", "method_params", "training"]
+DOMAINS = "domains:"  # before the names of the graph sets of a federation
 JSON_COLUMNS = {"dataset_params", "partition_params", "split_params", "backbone_params", "method_params", "training"}
 
 
 def task_labels(rows: pd.DataFrame) -> pd.Series:
     """One label per row: the dataset, and the settings in which tasks of one dataset differ."""
     labels, settings = rows["dataset"].astype(object).copy(), rows[TASK_COLUMNS].drop(columns="dataset")
+    names = _short_names(rows["dataset"].unique())
     for dataset, index in rows.groupby("dataset").groups.items():
-        labels[index] = [f"{dataset} ({part})" if part else str(dataset) for part in _differences(settings.loc[index])]
+        name = names[str(dataset)]
+        labels[index] = [f"{name} ({part})" if part else name for part in _differences(settings.loc[index])]
     return labels
+
+
+def _short_names(datasets: Iterable[str]) -> dict[str, str]:
+    """The names of datasets. Of a federation of graph sets: their number, the first and the last, if that is unique."""
+    names = {}
+    for name in datasets:
+        sets = name.removeprefix(DOMAINS).split("+")
+        names[name] = f"{len(sets)} sets, {sets[0]} to {sets[-1]}" if name.startswith(DOMAINS) else name
+    return {name: short if list(names.values()).count(short) == 1 else name for name, short in names.items()}
 
 
 def entrant_labels(rows: pd.DataFrame, tasks: pd.Series) -> pd.Series:

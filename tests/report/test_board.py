@@ -15,6 +15,7 @@ from fglbench.benchmark.suites.suite import load_suite, suite_names
 from fglbench.registry import UserError
 from fglbench.report import build, leaderboard, tables
 from fglbench.report.compare import as_text, compare, comparisons
+from fglbench.report.display_names import _short_names
 from fglbench.report.loading import load_boards
 from fglbench.report.provenance import missing
 from fglbench.report.ranking import Ranking
@@ -61,6 +62,13 @@ def test_one_dataset_with_two_partitions_is_two_tasks_and_one_unit() -> None:
     board = samples.board(rows)
     assert board.tasks == ["cora (louvain, 10 clients)", "cora (metis, 5 clients)"]
     assert board.by_dataset.loc["cora", "a"] == pytest.approx(0.7)
+
+
+def test_a_federation_of_graph_sets_has_a_short_name_if_it_is_unique() -> None:
+    names = ["cora", "domains:mutag+bzr+nci1", "domains:mutag+nci1"]
+    assert list(_short_names(names).values()) == ["cora", "3 sets, mutag to nci1", "2 sets, mutag to nci1"]
+    same = ["domains:mutag+bzr+nci1", "domains:mutag+dhfr+nci1"]
+    assert _short_names(same) == {name: name for name in same}
 
 
 def test_settings_of_a_method_are_separate_entries() -> None:
