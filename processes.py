@@ -42,12 +42,12 @@ def start(function: Callable[..., object], *arguments: Any, threads: int = 1, ma
     resource_tracker.ensure_running()  # before a marked process starts it
     with _one_at_a_time:
         forked = warm_up(threads)
-        entered = (function, arguments, {**os.environ, **variables}, forked)
+        entered = (function, arguments, {**os.environ, **variables})
         if forked:
             with suppress(EOFError, ConnectionError), _own_server():  # without it, if it has ended
                 return _started("forkserver", entered)
         with _environment(variables):
-            return _started("spawn", (*entered[:3], False))
+            return _started("spawn", entered)
 
 
 def _started(method: str, entered: tuple[Any, ...]) -> BaseProcess:
@@ -93,10 +93,10 @@ def _own_server() -> Iterator[None]:
         forkserver.connect_to_new_process = users
 
 
-def _enter(function: Callable[..., object], arguments: Any, environment: Mapping[str, str], forked: bool) -> None:
+def _enter(function: Callable[..., object], arguments: Any, environment: Mapping[str, str]) -> None:
     ignore()
-    if forked and MARK in environment:
-        _write_mark(environment[MARK])
+    if os.environ.get(MARK) == UNMARKED:  # a fork
+        _write_mark(environment.get(MARK, UNMARKED))
     os.environ.clear()
     os.environ.update(environment)
     function(*arguments)
@@ -106,7 +106,7 @@ def _write_mark(mark: str) -> None:
     """Replace `UNMARKED` in the memory that the system shows as the environment of this process, and of its forks."""
     libc = ctypes.CDLL(None)
     libc.getenv.restype = ctypes.c_void_p
-    if place := libc.getenv(MARK.encode()):  # else the user's script has removed it
+    if place := libc.getenv(MARK.encode()):  # else the script of the user has removed it
         ctypes.memmove(place, mark.encode(), len(UNMARKED))
 
 

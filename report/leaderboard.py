@@ -60,7 +60,7 @@ def _by_traffic(ranking: Ranking) -> list[str]:
     for name in [*cheap.index[:1], *[LOCAL] * (LOCAL in against[FEDAVG])]:
         posterior, sent = against[FEDAVG][name], traffic[name]
         share = data_size(sent) if sent else "nothing"
-        gap = with_bounds(posterior).replace(" (", " points (")
+        gap = with_bounds(posterior, " points")
         parts.append(f"{plain(display(name))} sends {share} and differs from FedAvg by {gap}")
     return [f"Traffic: {'; '.join(parts)}."] if parts[1:] else []
 

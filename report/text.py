@@ -97,9 +97,10 @@ def points(value: float | None, digits: int = 1) -> str:
     return f"{rounded:+.{digits}f}" if rounded else f"{0:.{digits}f}"
 
 
-def with_bounds(gap: Difference | Posterior) -> str:
-    """A difference in points with its 95% interval: '+1.8 (+1.2 to +2.4)'."""
-    return f"{points(gap.mean)} ({points(gap.low)} to {points(gap.high)})"
+def with_bounds(gap: Difference | Posterior, unit: str = "") -> str:
+    """A difference in points with its 95% interval, if that is known: '+1.8 (+1.2 to +2.4)'. unit: after the mean."""
+    bounds = f" ({points(gap.low)} to {points(gap.high)})" if finite(gap.low) else ""
+    return f"{points(gap.mean)}{unit}{bounds}"
 
 
 def mean_std(mean: float, std: float, digits: int = 2) -> str:

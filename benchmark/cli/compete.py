@@ -172,13 +172,12 @@ def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float
 
 
 def _tell_place(place: Standing, name: str, preview: bool) -> None:
-    from ...report.text import points
+    from ...report.text import with_bounds
 
     typer.echo(f"\n{name}: {place}")
     for other in BASELINES:
         if (gap := place.against.get(other)) is not None:
-            interval = f" ({points(gap.low)} to {points(gap.high)})" if gap.low == gap.low else ""
-            typer.echo(f"  against {other}: {points(gap.mean)} points{interval}")
+            typer.echo(f"  against {other}: {with_bounds(gap, ' points')}")
     typer.echo(f"  datasets: {', '.join(place.datasets)}")
     if preview:
         typer.echo("  This is a preview: the published methods had the board's full budget. Run it without --quick.")

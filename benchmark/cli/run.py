@@ -314,7 +314,7 @@ def show_ranking(ranking: Ranking) -> list[Table]:
 
 def _tables(board: Board) -> Iterator[Table]:
     from ...report.statistics import paired_difference
-    from ...report.text import data_size, gap_unit, mean_std, points, unit, with_bounds
+    from ...report.text import data_size, gap_unit, mean_std, unit, with_bounds
 
     for task in board.tasks:
         seeds, measures = board.seeds_of(task), {name: board.measures(task, name) for name in board.entrants}
@@ -331,6 +331,6 @@ def _tables(board: Board) -> Iterator[Table]:
             elif base is not None:
                 both = seeds[[entrant, base]].dropna()
                 gap = paired_difference(both[entrant], both[base])
-                cells.append(with_bounds(gap) if gap.low == gap.low else points(gap.mean))
+                cells.append(with_bounds(gap))
             table.add_row(str(entrant), *cells, data_size(scores["traffic"]))
         yield table

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ...report.statistics import Difference, paired_difference
-from ...report.text import data_size, points, with_bounds
+from ...report.text import data_size, with_bounds
 from ..store import Store
 from ..suites.catalogue import entry
 
@@ -126,7 +126,7 @@ def table_lines(results: Mapping[str, Result], metric: str, sites: int) -> list[
         alone = result.method == ALONE
         lines.append((
             result.method, f"{100 * result.score:.1f} ± {100 * result.sd:.1f}",
-            "baseline" if alone else _points(result.gain),
+            "baseline" if alone else with_bounds(result.gain),
             "" if alone or not result.sites else f"{result.better} / {result.worse} of {sites}",
             data_size(1e6 * result.megabytes), f"{result.seconds:.1f}",
         ))  # fmt: skip
@@ -145,10 +145,10 @@ def answer_lines(results: Mapping[str, Result], metric: str, sites: Sequence[str
         return _alone(results, metric)
     return [
         f"Recommendation: {best.method} ({entry('method', best.method).get('summary', 'a method of your own')}).",
-        f"Difference from training locally: {_points(best.gain)} points of {metric} over {best.seeds} seeds: "
+        f"Difference from training locally: {with_bounds(best.gain)} points of {metric} over {best.seeds} seeds: "
         f"{_verdict(best.gain)}.",
         *([] if best.method == BASELINE or BASELINE not in results else
-          [f"Difference from FedAvg: {_points(best.over_fedavg)} points: {_verdict(best.over_fedavg)}."]),
+          [f"Difference from FedAvg: {with_bounds(best.over_fedavg)} points: {_verdict(best.over_fedavg)}."]),
         *_site_lines(best, sites),
         f"Traffic: {best.megabytes:.2g} MB per site and round, {data_size(1e6 * best.megabytes * best.rounds)} per "
         f"site up to the selected round ({best.rounds:.0f}); at 10 Mbit/s "
@@ -165,7 +165,7 @@ def _alone(results: Mapping[str, Result], metric: str) -> list[str]:
         best = others[0]
         lines.append(
             f"The best federated method, {best.method}, is not more than {100 * TIE:.1f} points better on validation; "
-            f"on the test nodes it differs from training locally by {_points(best.gain)} points of {metric}."
+            f"on the test nodes it differs from training locally by {with_bounds(best.gain)} points of {metric}."
         )
     return lines
 
@@ -191,10 +191,6 @@ def _leaving(method: str) -> list[str]:
     if not kinds:
         return [f"What leaves a site: not known for {method}; see its documentation."]
     return ["What leaves a site in each round:", *(f"  {kind}: {WORDS.get(kind, 'see the method')}." for kind in kinds)]
-
-
-def _points(gap: Difference) -> str:
-    return with_bounds(gap) if gap.low == gap.low else points(gap.mean)
 
 
 def _verdict(gap: Difference) -> str:

@@ -175,14 +175,7 @@ def problems(line: Line) -> Iterator[Problem]:
         yield f"{row.dataset} is the user's data, no registered dataset", "leave its rows out: no one else has it"
     elif row.method in METHODS.names():
         try:
-            made = line.settings.settled
-            if made.seedless != cell.seedless:
-                parts = [
-                    part for part, value in made.identity.items() if part != "seed" and value != cell.identity[part]
-                ]
-                yield f"its {', '.join(parts)} is not as this version fills in the parameters", "run it again"
-            elif row.task != cell.task:
-                yield f"task {row.task!r}, but {row.dataset} under split {row.split} is for {cell.task!r}", RERUN
+            yield from _names(row, cell, line.settings.settled)
         except UserError as error:
             yield str(error), "run it again with a name that this version knows"
 
@@ -239,3 +232,13 @@ def _checkout(row: Row) -> Iterator[Problem]:
         yield "made from a checkout with uncommitted changes (git_dirty)", COMMIT
     elif (row.git_dirty is None) == bool(row.git_sha) or not (row.git_sha.strip("0") or row.code):
         yield "neither a commit nor the code of an installed package is named (git_sha, git_dirty, code)", COMMIT
+
+
+def _names(row: Row, cell: Cell, made: Cell) -> Iterator[Problem]:
+    """Check that parameters are complete. made: the cell with the defaults of this version."""
+    if made.seedless != cell.seedless:
+        parts = [name for name in made.identity if name != "seed" and made.identity[name] != cell.identity[name]]
+        yield f"its {', '.join(parts)} is not as this version fills in the parameters", "run it again"
+        return
+    if row.task != cell.task:
+        yield f"task {row.task!r}, but {row.dataset} under split {row.split} is for {cell.task!r}", RERUN
