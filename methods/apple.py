@@ -40,6 +40,7 @@ class Apple(LocalTraining):
     code_url = "https://github.com/ljaiverson/pFL-APPLE"
     tasks = ("node", "graph-classification")
     delivers = "personal"
+    heterogeneous_features = True
 
     rate: float = option(1e-3, "learning rate of the relationships (code: 1e-3)", ge=0, tune=[1e-3, 1e-2, 1e-1])
     mu: float = option(0.1, "weight of the penalty ||p_i - p_0||^2 (code: 0.1)", ge=0, tune=[0.01, 0.1, 1.0])
@@ -68,7 +69,7 @@ class Apple(LocalTraining):
                 + self_weight.view(-1, *[1] * (value.dim() - 2)) * clients.params[name]
                 for name, value in cores.items()
             }
-            task = clients.cross_entropy(clients.forward(model).logits)
+            task = clients.cross_entropy(clients.forward(clients.params | model).logits)
             return task + penalty * (relation - start).square().sum(1)
 
         def descend(clients: ClientBatch, grads: Tensors) -> Tensors:
@@ -97,7 +98,7 @@ class Apple(LocalTraining):
 
     def personal_model(self, clients: ClientBatch) -> Params | None:
         relation = clients.received["share"] + clients.state.get(RELATION, 0)
-        return {name: mixed(relation, value) for name, value in clients.received["cores"].items()}
+        return clients.params | {n: mixed(relation, value) for n, value in clients.received["cores"].items()}
 
 
 def mixed(relation: torch.Tensor, cores: torch.Tensor) -> torch.Tensor:

@@ -33,7 +33,6 @@ class FedLUAR(FedAvg):
     venue = "NeurIPS 2025"
     paper_url = "https://arxiv.org/abs/2503.11146"
     code_url = "https://github.com/swblaster/FedLUAR"
-    heterogeneous_features = False
 
     recycled: int = option(
         1, "delta, layers whose update is repeated (code: 12 of CIFAR-10's; FedGB: 30%)", ge=0, tune=[1, 2]
@@ -46,7 +45,7 @@ class FedLUAR(FedAvg):
 
     def client(self, clients: ClientBatch) -> Tree:
         received = clients.received["model"]
-        names = layers(received, 3)
+        names = layers(clients.shareable(received), 3)
         left_out = {names[place] for place in clients.received["recycled"][0].tolist()}
         clients.load(received)
         clients.fit(self.local_loss)

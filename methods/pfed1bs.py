@@ -38,7 +38,8 @@ class PFed1BS(LocalTraining):
 
     Written from the abstract and FedGB's code; the authors' code was not found and the paper's text was not available.
     Departures from FedGB: it has no D; it multiplies the loss's gradient by 1 + mu instead of adding mu w; its signs
-    have 32 bits. Here sign(0) = 1, because a bit has two values. Running statistics are not sketched.
+    have 32 bits. Here sign(0) = 1, because a bit has two values. Running statistics are not sketched. If clients
+    have different features or classes, w_k is without the first and last layers.
     """
 
     family = "personal"
@@ -48,6 +49,7 @@ class PFed1BS(LocalTraining):
     paper_url = "https://arxiv.org/abs/2511.13144"
     tasks = ("node", "graph-classification", "rows")
     delivers = "personal"
+    heterogeneous_features = True
 
     lam: float = option(5e-4, "lambda, weight of the sign regulariser (FedGB: 5e-4)", ge=0, tune=[5e-5, 5e-4, 5e-3])
     mu: float = option(1e-5, "weight of ||w||^2 (FedGB: 1e-5)", ge=0)
@@ -62,17 +64,19 @@ class PFed1BS(LocalTraining):
 
     def client(self, clients: ClientBatch) -> Tree:
         if "sketch" not in clients.cache:
-            clients.cache["sketch"] = Sketch(clients.streams.seed, _flat(clients.params).shape[1], self.ratio)
+            width = _flat(clients.shareable(clients.params)).shape[1]
+            clients.cache["sketch"] = Sketch(clients.streams.seed, width, self.ratio)
         sketch: Sketch = clients.cache["sketch"]
         v = signs(clients.received["sketch"], sketch.entries)
 
         def regularised(clients: ClientBatch, grads: Tensors) -> Tensors:
-            w = _flat(clients.params).detach()
+            model = clients.shareable(clients.params)
+            w = _flat(model).detach()
             pull = sketch.transposed(torch.tanh(sketch.of(w) / self.rho) - v)
-            return _plus(grads, clients.params, self.lam * pull + self.mu * w)
+            return _plus(grads, model, self.lam * pull + self.mu * w)
 
         clients.fit(self.local_loss, adjust=regularised if self.lam or self.mu else None)
-        return {"sketch": packed(sketch.of(_flat(clients.params)) >= 0)}
+        return {"sketch": packed(sketch.of(_flat(clients.shareable(clients.params))) >= 0)}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         votes = server.weights @ signs(uploads["sketch"], server.state["entries"])

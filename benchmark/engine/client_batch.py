@@ -184,8 +184,12 @@ class ClientBatch:
 
     def sq_distance(self, other: Params, params: Params | None = None) -> torch.Tensor:
         """(K,) squared 2-norm of the models (or `params`) minus `other`, which gets no gradient."""
-        model = self.params if params is None else params
+        model = self.shareable(self.params if params is None else params)
         return sum_squares({n: v - other[n].detach() for n, v in model.items() if not is_statistic(n)})
+
+    def shareable(self, params: Params) -> Params:
+        """The parameters that can be sent: all, or not the first and last layers if features or classes differ."""
+        return params
 
     # -- training ---------------------------------------------------------------------------------------------------
 

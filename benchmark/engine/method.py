@@ -223,7 +223,7 @@ class Method(Spec):
             defined = " and ".join(WHAT[task] for task in self.tasks)
             return f"{self.name} is defined for {defined}, not for {in_words(facts.task)}"
         if facts.domains and not self.heterogeneous_features:
-            return f"{self.name} exchanges more than encoders, but the clients have different features and classes"
+            return f"{self.name} is not defined for clients that have different features and classes"
         if self.edges_between_clients and facts.overlap:
             return f"{self.name} needs to know which client a neighbour belongs to, and here a node belongs to several"
         if len(backbones) > 1 and not self.heterogeneous:

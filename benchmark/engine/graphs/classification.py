@@ -51,9 +51,8 @@ class LabelledClientBatch(MinibatchClientBatch):
             part.stacked.stack.adopt(self.stacked.stack, np.concatenate([self.stacked.held[p] for p in positions]))
         return part
 
-    def sq_distance(self, other: Params, params: Params | None = None) -> torch.Tensor:
-        model = self.params if params is None else params
-        return super().sq_distance(other, crossing(model) if any(self.stacked.classes) else model)
+    def shareable(self, params: Params) -> Params:
+        return crossing(params) if any(self.stacked.classes) else params
 
     def _minibatch(self, picks: Sequence[np.ndarray]) -> Shown:
         if sum(map(len, picks)) < sum(map(len, self._trained)):

@@ -43,6 +43,24 @@ def test_only_encoders_are_sent(name: str) -> None:
         assert apart or not n.startswith(OWN_LAYERS), n
 
 
+@pytest.mark.parametrize(
+    ("name", "up", "down"),
+    [  # APPLE: three core models and three shares down. FedLUAR: one of four matrices is not sent, and its number is.
+        ("apple", 4 * ENCODER, 3 * 4 * ENCODER + 3 * 4),
+        ("fedluar", 4 * (ENCODER - 4 * 4), 4 * ENCODER + 8),
+        ("pfed1bs", ENCODER // 10 // 8, ENCODER // 10 // 8),  # a tenth of the scalars, one bit each
+    ],
+)
+def test_messages_hold_encoders_only(name: str, up: int, down: int) -> None:
+    one, two = after(1, name), after(2, name)
+    assert [b - a for a, b in zip(one.upload_bytes, two.upload_bytes, strict=True)] == [up] * 3
+    assert [b - a for a, b in zip(one.download_bytes, two.download_bytes, strict=True)] == [down] * 3
+    (before,), (models,) = one.personal_models() or (), two.personal_models() or ()
+    for n, value in at_home(models).items():
+        assert all(not torch.equal(value[k], before[n][k]) for k in range(3)), n
+        assert not torch.equal(value[0], value[1])
+
+
 def test_one_client_of_a_domain_equals_local_training() -> None:
     """What is averaged over one client is that client's, and what stays at home continues where it was."""
     world = domains_federation()
@@ -129,5 +147,5 @@ def test_scores_on_the_whole_or_union_are_skipped() -> None:
 
 @pytest.mark.parametrize("name", ["scaffold", "feddc", "fedproto", "lg-fedavg"])
 def test_methods_that_send_more_than_encoders_are_skipped(name: str) -> None:
-    with pytest.raises(Skip, match="more than encoders"):
+    with pytest.raises(Skip, match="different features and classes"):
         train(domains_federation(), METHODS.build(name), [GIN], TrainConfig(rounds=1), 0)
