@@ -71,7 +71,7 @@ def domains(name: str) -> type[DatasetSpec] | None:
     nodes = [part for part in sets if DATASETS.cls(part).task != "graph"]
     if nodes:
         raise UserError(f"dataset {name!r}: {', '.join(nodes)} is no set of graphs, as enzymes and tu:NAME are")
-    namespace = {"__doc__": Domains.__doc__, "__module__": __name__, "sets": sets, "name": name}
+    namespace = {"__doc__": Domains.__doc__, "__module__": __name__, "sets": sets, "name": name, "sources": len(sets)}
     return type(name, (Domains,), {**namespace, "__annotations__": {"sets": ClassVar[tuple[str, ...]]}})
 
 

@@ -70,6 +70,10 @@ class OwnData(NodeSpec):
             )
         return content, "own"
 
+    def own_clients(self) -> int | None:
+        owner = self.content()[0].get("client")
+        return None if owner is None else int(owner.max()) + 1
+
     def digest(self, content: Content) -> str:
         return _fingerprint(content)
 
@@ -275,13 +279,17 @@ def _class(name: str, folder: Path | None, digest: str) -> type[OwnData]:
 class OwnPartition(PartitionSpec):
     """The clients that the dataset defines for its nodes (graphs). The seed changes nothing."""
 
+    @staticmethod
+    def check_clients(dataset: str, count: int, clients: int) -> None:
+        """Raise UserError if the dataset comes with another number of clients than is wanted."""
+        if count != clients:
+            raise UserError(f"{dataset!r} comes with {count} clients, not {clients}; give -k {count}")
+
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         owner = data.owner
         if owner is None:
             raise UserError(f"dataset {data.name!r} comes without clients; use another partition, as louvain")
-        count = int(owner.max()) + 1
-        if count != clients:
-            raise UserError(f"{data.name!r} comes with {count} clients, not {clients}; give -k {count}")
+        self.check_clients(data.name, int(owner.max()) + 1, clients)
         return [np.flatnonzero(owner.numpy() == client) for client in range(clients)]
 
 

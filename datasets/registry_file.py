@@ -35,6 +35,7 @@ def dataset_class(name: str, entry: Mapping[str, Any]) -> type[DatasetSpec]:
         "unverified": tuple(facts.get("unverified", ())),
         "kind": facts.get("kind", "other"),
         "scored_by": facts.get("scored_by", "accuracy"),
+        "sources": facts.get("sources"),
     }
     if "features" in facts:
         namespace |= {"features": preprocessing(facts["features"]), "__annotations__": {"features": Preprocessing}}

@@ -45,6 +45,7 @@ class DatasetSpec(Spec):
     routes: the sources after the cache, in order. fingerprint: the registered sha256 over the canonical content without
     the arrays in `unverified`, or None. synthetic: the data are not real. scored_by: the metric of the dataset's
     source. kind: of data, as citations or products. goal: the task of its targets; empty: labels are classified.
+    sources: see `own_clients`.
     """
 
     about: ClassVar[About]
@@ -56,6 +57,11 @@ class DatasetSpec(Spec):
     goal: ClassVar[Goal] = ""
     kind: ClassVar[str] = "other"
     scored_by: ClassVar[Measure] = "accuracy"
+    sources: ClassVar[int | None] = None
+
+    def own_clients(self) -> int | None:
+        """Return the number of clients that come with the data (partition `own`); None if it is not known."""
+        return self.sources
 
     @classmethod
     def row_fingerprint(cls) -> str | None:

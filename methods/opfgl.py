@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
+from pydantic import model_validator
 
 from ..benchmark.engine import (
     METHODS,
@@ -102,6 +103,12 @@ class OPFGL(LocalTraining):
     expand: int = option(1, "classes that get additional training nodes (scripts: 1, 4 on ogbn-arxiv)", ge=0)
     sure: float = option(0.95, "minimal share P_vc / sum P_v of an added node (code: 0.95)", gt=0, le=1)
     least_degree: int = option(0, "minimal degree of an added node (code: 0; scripts: 0 to 20)", ge=0)
+
+    @model_validator(mode="after")
+    def _bounds(self) -> OPFGL:
+        if self.lam_min > self.lam_max:
+            raise ValueError(f"lam_min is {self.lam_min:g}, must be at most lam_max, {self.lam_max:g}")
+        return self
 
     def phases(self, config: TrainConfig) -> list[Phase]:
         return [Phase((Step(self.tell, self.build), Step(self.client, self.server)), 1)]

@@ -175,9 +175,19 @@ def info(
 def partition(
     name: Annotated[str, given.named("dataset", help="a dataset")],
     partition: Annotated[
-        str, given.naming("partition", "--partition", metavar="NAME", help="the partition")
-    ] = "louvain",
-    clients: Annotated[int, Option("--clients", "-k", metavar="K", help="number of clients")] = 10,
+        str | None,
+        given.naming(
+            "partition",
+            "--partition",
+            "-p",
+            metavar="NAME",
+            help="the partition (default: own if clients come with the data, else louvain or uniform)",
+        ),
+    ] = None,
+    clients: Annotated[
+        int | None,
+        Option("--clients", "-k", metavar="K", help="number of clients (default: those of the data, else 10)"),
+    ] = None,
     seed: Annotated[int, Option("--seed", metavar="N", help="seed of the run, as in `fglbench run`")] = 0,
     set_: Parameters = None,
     plot: Annotated[bool, Option("--plot", help="draw the label distribution")] = False,
@@ -188,10 +198,17 @@ def partition(
     """Partition a dataset into clients and show the data of each; --set: parameters of dataset and partition."""
     from ...datasets import DATASETS, PARTITIONS, describe
     from ...datasets.build import derive
+    from ...datasets.own_data import OwnPartition
 
+    if partition is None:
+        known = DATASETS.build(name).own_clients() is not None
+        partition = "own" if known else "louvain" if DATASETS.cls(name).task == "node" else "uniform"
     params = _section(set_, {"partition": PARTITIONS.cls(partition), "dataset": DATASETS.cls(name)})
     spec = PARTITIONS.build(partition, params["partition"])
-    data = DATASETS.build(name, params["dataset"]).load()
+    dataset = DATASETS.build(name, params["dataset"])
+    if clients is None:
+        clients = (dataset.own_clients() if isinstance(spec, OwnPartition) else None) or 10
+    data = dataset.load()
     description = describe(data, spec(data, clients, derive(seed, "partition")))
     if json:
         counts = [list(map(int, labels)) for labels in description.labels]

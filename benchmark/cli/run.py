@@ -31,7 +31,7 @@ STATES = {"todo": "to run", "done": "done", "skipped": "skipped", "failed": "fai
 
 def run(
     suite: Annotated[
-        Names, given.naming("suite", "-s", "--suite", metavar=None, help="a suite by name, or a YAML file")
+        Names, given.naming("suite", "-s", "--suite", metavar=None, help="a suite, or a YAML file (default: by task)")
     ] = None,
     all_suites: Annotated[bool, Option("--all", help="every leaderboard suite")] = False,
     quick: Annotated[bool, Option("--quick", help="the suite `quick`: about a minute")] = False,

@@ -15,6 +15,7 @@ from typing import Any
 from ..store import Store, row_file
 from ..store.provenance import canonical
 from ..store.row_file import APART, COLUMN_FILE, CURVES, LOCKS, LOGS, NAME, PART, ROWS, SUBMISSIONS
+from ..store.side_files import SITES
 
 MIB = 2**20
 FILES = 50_000  # limit
@@ -43,6 +44,7 @@ RESULTS: Kinds = SUBMISSION | {
         64 * MIB,
     ),
     # not for version control
+    "sites": (re.escape(SITES), MIB),
     "page": (rf"leaderboard\.html|site/{SLUG}\.(html|svg)", 64 * MIB),
     "lock": (rf"{re.escape(LOCKS)}/[\w.+{PART}-]+", 0),
     "log": (rf"{re.escape(LOGS)}/[\w.+-]+\.txt", MIB),

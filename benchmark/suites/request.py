@@ -21,6 +21,8 @@ from ..store.schema import PARTS
 from .catalogue import catalogue, entry, listed_cells, untuned_pairs
 
 NAMED = 3  # names in a message about many
+GRAPH_SUITES = ("graph", "regression", "molecules")  # suites of datasets of graphs, in the order of preference
+SEVERAL_SETS = "domains:"  # the start of the name of a dataset of several graph sets
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,24 @@ def suites_of(request: Request) -> list[str]:
     for stem, number in Counter(path.stem for path in files).items():
         if number > 1:
             raise UserError(f"{number} suite files are named {stem!r}: their rows would be in one folder; rename one")
-    return list(request.suites or ("leaderboard",))
+    return list(request.suites or (_default_suite(request.datasets),))
+
+
+def _default_suite(datasets: Sequence[str]) -> str:
+    """The suite whose settings a request without a suite gets: for graph datasets the first of `GRAPH_SUITES` that has
+    them, or "graph"."""
+
+    def of_graphs(name: str) -> bool:
+        known = catalogue()["dataset"].get(name)
+        return name.startswith((SEVERAL_SETS, "tu:")) or (known is not None and known["facts"]["task"] == "graph")
+
+    if not datasets or not all(map(of_graphs, datasets)):
+        return "leaderboard"
+    if all(name.startswith(SEVERAL_SETS) for name in datasets):
+        return "natural-graphs"
+    return next(
+        (s for s in GRAPH_SUITES if {*datasets} <= {*entry("suite", s)["facts"]["datasets"].split(", ")}), "graph"
+    )
 
 
 def told_untuned(suite: str, missing: Sequence[tuple[str, str]]) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ...datasets import DATASETS, PARTITIONS, SPLITS
-from ...datasets.own_data import OWN
+from ...datasets.own_data import OWN, OwnPartition
 from ...registry import SEED_BOUND, UserError, did_you_mean, listed
 from ..engine.config import TrainConfig
 from .cell import Cell, Choice, settled, train_config
@@ -36,6 +36,7 @@ from .suite import (
     Block,
     Count,
     Dataset,
+    DatasetEntry,
     Method,
     Partition,
     Split,
@@ -150,28 +151,28 @@ def at_settings(cells: Sequence[Cell], table: Table) -> list[Cell]:
 def with_own(request: Request, name: str) -> Request:
     """The request with a dataset of the user, and with its clients and split unless others are named."""
     content = DATASETS.build(name).content()[0]
-    owner, split = content.get("client"), any(part.startswith("split_") for part in content)
     chosen = replace(request, datasets=(*request.datasets, name))
-    if owner is not None:
+    if "client" in content:
         chosen = replace(chosen, partitions=chosen.partitions or ("own",))
-        if chosen.partitions == ("own",):
-            chosen = replace(chosen, clients=chosen.clients or (int(owner.max()) + 1,))
+    split = any(part.startswith("split_") for part in content)
     return replace(chosen, splits=chosen.splits or ("fixed",)) if split else chosen
 
 
 def _data(cell: Cell) -> tuple[str, ...]:
     """The parts of a cell on which `impossible` depends."""
-    return cell.dataset.name, cell.parts["partition"].text, cell.parts["split"].text
+    return cell.dataset.name, cell.parts["partition"].text, cell.parts["split"].text, str(cell.clients)
 
 
 def impossible(cell: Cell) -> str:
     """Why the data of a cell cannot be made; empty if they can."""
-    dataset = DATASETS.cls(cell.dataset.name)
-    for verb, choice, registry in (("cuts", cell.partition, PARTITIONS), ("is for", cell.split, SPLITS)):
-        try:
-            choice.build(registry).check_task(dataset, verb, registry)
-        except UserError as error:
-            return str(error)
+    dataset, partition = DATASETS.cls(cell.dataset.name), cell.partition.build(PARTITIONS)
+    try:
+        partition.check_task(dataset, "cuts", PARTITIONS)
+        cell.split.build(SPLITS).check_task(dataset, "is for", SPLITS)
+        if isinstance(partition, OwnPartition) and (count := cell.dataset.build(DATASETS).own_clients()):
+            partition.check_clients(cell.dataset.name, count, cell.clients)
+    except UserError as error:
+        return str(error)
     return ""
 
 
@@ -188,11 +189,26 @@ def narrow(suite: Suite, request: Request) -> tuple[Suite, bool]:
         if wanted:
             blocks = [_with_axis(block, axis, wanted, new) for block in blocks]
             blocks = [block for block in blocks if block.methods and block.datasets]
+    if not request.clients:
+        blocks = [_with_own_clients(block) for block in blocks]
     if request.seeds:
         if wrong := [seed for seed in request.seeds if not 0 <= seed < SEED_BOUND]:
             raise UserError(f"a seed is a whole number from 0 to {SEED_BOUND - 1}, got {wrong[0]!r:.60}")
         blocks = [block.model_copy(update={"seeds": list(dict.fromkeys(request.seeds))}) for block in blocks]
     return suite.model_copy(update={"cross": blocks}), departs
+
+
+def _with_own_clients(block: Block) -> Block:
+    """The block with the number of clients that come with each dataset that is partitioned by them."""
+
+    def of_dataset(entry: DatasetEntry) -> DatasetEntry:
+        partitions = [choice.build(PARTITIONS) for choice in entry.partitions or block.partitions]
+        if not all(isinstance(partition, OwnPartition) for partition in partitions):
+            return entry
+        count = entry.build(DATASETS).own_clients()
+        return entry if count is None else entry.model_copy(update={"clients": [count]})
+
+    return block.model_copy(update={"datasets": [of_dataset(entry) for entry in block.datasets]})
 
 
 def _values(axis: str, typed: Iterable[Any]) -> dict[Any, Any]:

@@ -96,7 +96,10 @@ def test_few_methods_are_named():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["-m", "fedavg", "-d", "enzymes"], "partition 'louvain' cuts node datasets and 'enzymes' is a graph dataset"),
+        (["-m", "fedavg", "-d", "enzymes", "-p", "louvain"], "'louvain' cuts node datasets and 'enzymes' is a graph"),
+        (["-m", "fedavg", "-d", "twitch", "-p", "source", "-k", "3"], "'twitch' comes with 7 clients, not 3; give -k"),
+        (["-m", "fedavg", "-d", "domains:mutag+bzr", "-k", "3"], "'domains:mutag+bzr' comes with 2 clients, not 3"),
+        (["-m", "o-pfgl", "-d", "cora", "--set", "lam_min=3"], "lam_min is 3, must be at most lam_max, 0.2"),
         (["-s", "clustering", "-d", "cora"], "partition 'fclg' cuts graph datasets and 'cora' is a node dataset"),
         (["--quick", "-d", "cora", "--split", "none"], "split 'none' is for graph datasets and 'cora' is a node"),
     ],
@@ -104,6 +107,24 @@ def test_few_methods_are_named():
 def test_a_partition_of_another_task_is_refused_while_planning(cli, tmp_path, options, words):
     assert words in cli(["run", *options, "--results", str(tmp_path / "results")], 2)
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "suite", "line"),
+    [
+        ({"datasets": ("enzymes",)}, "graph", "enzymes label-dirichlet x6 gin fedavg"),
+        ({"datasets": ("nci109", "mutag")}, "graph", "nci109 label-dirichlet x6 gin fedavg"),
+        ({"datasets": ("tu:MSRC_9",)}, "graph", "tu:MSRC_9 label-dirichlet x6 gin fedavg"),
+        ({"datasets": ("esol",)}, "regression", "esol uniform x5 gin fedavg"),
+        ({"datasets": ("bbbp",)}, "molecules", "bbbp scaffold x5 gin fedavg"),
+        ({"datasets": ("domains:mutag+bzr",)}, "natural-graphs", "domains:mutag+bzr own x2 gin fedavg"),
+        ({"datasets": ("twitch",), "partitions": ("source",)}, "custom", "twitch source x7 gcn fedavg"),
+        ({"datasets": ("twitch",)}, "leaderboard", "twitch louvain x10 gcn fedavg"),
+    ],
+)
+def test_a_dataset_without_a_suite_is_run_as_on_a_board_of_its_task(options, suite, line):
+    runs = {(name, str(cell)) for name, cell in select(Request(methods=("fedavg",), seeds=(0,), **options))}
+    assert {name for name, _ in runs} == {suite} and (suite, f"{line} seed 0") in runs
 
 
 def test_cells_of_another_task_are_left_out_with_a_warning():

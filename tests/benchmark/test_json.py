@@ -30,6 +30,7 @@ def test_data(json_of) -> None:
     assert json_of("data info csbm --set dataset.nodes=60")["nodes"] == 60
     partition = json_of("data partition csbm -k 3 --set dataset.nodes=60 --partition uniform")
     assert len(partition["clients"]) == 3 and sum(sum(client["labels"]) for client in partition["clients"]) == 60
+    assert len(json_of("data partition csbm --set dataset.nodes=60")["clients"]) == 10
 
 
 def test_reproduce(json_of, tmp_path: Path) -> None:

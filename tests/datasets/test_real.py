@@ -90,7 +90,7 @@ def test_node_sets(name: str) -> None:
 def test_every_source_is_a_client_with_its_own_graph(name: str) -> None:
     nodes, edges = SOURCES[name]
     data = load(name)
-    assert isinstance(data, NodeData)
+    assert isinstance(data, NodeData) and DATASETS.build(name).own_clients() == len(nodes)
     description = describe(data, PARTITIONS.build("source")(data, len(nodes), 0))
     assert description.clients["nodes"].tolist() == nodes and description.clients["edges"].tolist() == edges
     assert description.lost_edges == 0

@@ -243,6 +243,7 @@ def test_invalid_set_names(name: str, words: str, sets: str) -> None:
 
 def test_clients_cannot_mix_the_sets(sets: str) -> None:
     data = DATASETS.build(sets).load()
+    assert DATASETS.build(sets).own_clients() == 2
     with pytest.raises(UserError, match="use partition own"):
         build_federation(data, PARTITIONS.build("uniform"), SPLITS.build("ratio", RATIO), 2, 0)
     with pytest.raises(UserError, match="comes with 2 clients, not 3"):
