@@ -87,7 +87,7 @@ def measured(cells: list[Cell]) -> dict[Task, dict[str, float]]:
     return means
 
 
-app = typer.Typer(help="Datasets: list, fetch, look at, cut into clients.")
+app = typer.Typer(help="Datasets: list, fetch, look at, partition into clients.")
 app.command()(describe)
 
 
