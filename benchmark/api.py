@@ -180,13 +180,13 @@ def _load(plugins: Iterable[str]) -> None:
         load_plugins(given)
 
 
-def show(name: str, plugins: Iterable[str] = ()) -> Known:
+def show(name: str, plugins: Iterable[str] = (), kind: str | None = None) -> Known:
     """Describe a method, dataset, partition, split, backbone or suite: text, facts and parameters; `print` the result.
 
-    Raises UserError for an unknown name.
+    kind: "method", "dataset", ... if several have the name. Raises UserError for an unknown name or kind.
     """
     _load(plugins)
-    return look_up(text_argument("name", name))
+    return look_up(text_argument("name", name), kind and text_argument("kind", kind))
 
 
 def compare(

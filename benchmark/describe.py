@@ -13,7 +13,7 @@ from typing import Any
 
 from ..datasets.partitioning import CuttingSpec
 from ..datasets.spec import DatasetSpec
-from ..registry import listed, parameters
+from ..registry import parameters
 from .contract.recording import Inapplicable, fitting, record
 from .engine import ClientBatch, Step, TrainConfig, Tree
 from .engine.config import FORMER
@@ -135,7 +135,7 @@ def _of_dataset(cls: type[DatasetSpec]) -> dict[str, str]:
 def described_suite(suite: Suite) -> Entry:
     """Return the entry of a suite."""
     cells = suite.cells()
-    facts = {"title": suite.title or suite.name, "cells": str(len(cells))}
+    facts = {"title": suite.title or suite.name, "runs": str(len(cells))}
     facts |= {"leaderboard": "yes: `fglbench run --all` includes it"} if suite.leaderboard else {}
     axes = {
         "datasets": (cell.dataset.name for cell in cells),
@@ -147,12 +147,12 @@ def described_suite(suite: Suite) -> Entry:
         "seeds": (str(cell.seed) for cell in cells),
         "rounds": (str(cell.training.rounds) for cell in cells),
     }
-    facts |= {axis: listed(names, SHOWN) for axis, names in axes.items()}
+    facts |= {axis: ", ".join(dict.fromkeys(names)) for axis, names in axes.items()}
     return {
         "text": suite.description,
         "facts": facts,
         "parameters": [],
-        "summary": f"{suite.description} ({len(cells)} cells{', leaderboard' * suite.leaderboard})",
+        "summary": f"{suite.description} ({len(cells)} runs{', leaderboard' * suite.leaderboard})",
         "title": suite.title,
         "order": suite.order,
         "untuned": [

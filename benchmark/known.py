@@ -54,15 +54,18 @@ class Known:
         return cls(kind, name, entry["text"], facts, [Parameter(*fields) for fields in entry["parameters"]])
 
 
-def look_up(name: str) -> Known:
-    """Describe a name. If several kinds have the name, the first in the order of KINDS counts; a suite is last.
+def look_up(name: str, kind: str | None = None) -> Known:
+    """Describe a name. If several kinds have it, the first in the order of KINDS counts, unless `kind` names one.
 
-    Raises UserError for an unknown name.
+    Raises UserError for an unknown name or kind.
     """
-    for kind in KINDS:
-        if name in catalogue()[kind]:
-            return Known.of(kind, name, catalogue()[kind][name])
-    names = {name for kind in KINDS for name in catalogue()[kind]}
+    if kind is not None and kind not in KINDS:
+        raise did_you_mean(kind, KINDS, "kind")
+    wanted = KINDS if kind is None else (kind,)
+    for one in wanted:
+        if name in catalogue()[one]:
+            return Known.of(one, name, catalogue()[one][name])
+    names = {name for one in wanted for name in catalogue()[one]}
     if ":" in name or name.endswith((".yaml", ".yml")) or _others():
         from .describe import described, described_suite
         from .suites.plugins import REGISTRIES, kinds
@@ -71,11 +74,12 @@ def look_up(name: str) -> Known:
         if name.endswith((".yaml", ".yml")):
             suite = load_suite(name)
             return Known.of("suite", suite.name, described_suite(suite))
-        known = kinds()
+        known = {name: one for name, one in kinds().items() if one in wanted}
         names |= known.keys()
-        if kind := known.get(name, "dataset" if ":" in name else ""):  # a dataset such as tu:NAME is not listed
-            return Known.of(kind, name, described(kind, REGISTRIES[kind].cls(name)))
-    raise did_you_mean(name, names, "method, dataset, partition, split, backbone or suite")
+        one = known.get(name, "dataset" if ":" in name else "")  # a dataset such as tu:NAME is not listed
+        if one in wanted:
+            return Known.of(one, name, described(one, REGISTRIES[one].cls(name)))
+    raise did_you_mean(name, names, kind or "method, dataset, partition, split, backbone or suite")
 
 
 def check_names(wanted: Mapping[str, Iterable[str]]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import re
 from typing import ClassVar, cast
 
 import torch
@@ -28,6 +27,7 @@ class Domains(DatasetSpec):
 
     about: ClassVar[About] = About("those of the sets", "those of the sets", "", "each set is one client")
     task: ClassVar[Task] = "graph"
+    divisible: ClassVar[bool] = False
     sets: ClassVar[tuple[str, ...]] = ()
     features: GraphFeatures = option("labels", "node features of every set; see the sets")
 
@@ -63,12 +63,15 @@ class Domains(DatasetSpec):
 @functools.cache
 def domains(name: str) -> type[DatasetSpec] | None:
     """Return the class of `domains:A+B+...`. UserError for a part that is no set of graphs, and for fewer than two."""
-    if not re.fullmatch(r"domains:[A-Za-z0-9_.:+-]+", name):
+    if not name.startswith(PREFIX):
         return None
     sets = tuple(name.removeprefix(PREFIX).split("+"))
-    if len(set(sets)) < max(2, len(sets)):
-        raise UserError(f"dataset {name!r} names {len(set(sets))} sets; give at least two different ones, A+B")
-    nodes = [part for part in sets if DATASETS.cls(part).task != "graph"]
+    if len(sets) < 2 or len(set(sets)) < len(sets):
+        raise UserError(f"dataset {name!r}: give at least two sets of graphs, each once: {PREFIX}mutag+enzymes")
+    try:
+        nodes = [part for part in sets if DATASETS.cls(part).task != "graph"]
+    except UserError as error:
+        raise UserError(f"dataset {name!r}: {error}") from None
     if nodes:
         raise UserError(f"dataset {name!r}: {', '.join(nodes)} is no set of graphs, as enzymes and tu:NAME are")
     namespace = {"__doc__": Domains.__doc__, "__module__": __name__, "sets": sets, "name": name, "sources": len(sets)}

@@ -32,7 +32,7 @@ from .own_content import mapped, offer, read
 from .own_files import ARCHIVE, EDGES, NODES, Mistakes
 from .partitioning import PARTITIONS, PartitionSpec
 from .sources import cache_file, exclusive
-from .spec import DATASETS, About, NodeSpec, preprocessing
+from .spec import DATASETS, About, DatasetSpec, NodeSpec, preprocessing
 
 OWN = "own:"
 VARIABLE = "FGLBENCH_OWN"
@@ -72,7 +72,10 @@ class OwnData(NodeSpec):
 
     def own_clients(self) -> int | None:
         owner = self.content()[0].get("client")
-        return None if owner is None else int(owner.max()) + 1
+        return 0 if owner is None else int(owner.max()) + 1
+
+    def has_split(self) -> bool:
+        return any(part.startswith("split_") for part in self.content()[0])
 
     def digest(self, content: Content) -> str:
         return _fingerprint(content)
@@ -279,17 +282,27 @@ def _class(name: str, folder: Path | None, digest: str) -> type[OwnData]:
 class OwnPartition(PartitionSpec):
     """The clients that the dataset defines for its nodes (graphs). The seed changes nothing."""
 
-    @staticmethod
-    def check_clients(dataset: str, count: int, clients: int) -> None:
+    def check(self, dataset: DatasetSpec, clients: int) -> None:
+        self.check_task(type(dataset), "cuts", PARTITIONS)
+        if (count := dataset.own_clients()) is not None:
+            self._check_count(dataset, count, clients)
+
+    def _check_count(self, data: Data | DatasetSpec, count: int, clients: int) -> None:
         """Raise UserError if the dataset comes with another number of clients than is wanted."""
+        if not count:
+            others = [name for name in PARTITIONS.names() if self._can_replace(PARTITIONS.cls(name), data.task)]
+            raise UserError(f"dataset {data.name!r} comes without clients; choose one of {', '.join(others)}")
         if count != clients:
-            raise UserError(f"{dataset!r} comes with {count} clients, not {clients}; give -k {count}")
+            raise UserError(f"{data.name!r} comes with {count} clients, not {clients}; give -k {count}")
+
+    @staticmethod
+    def _can_replace(partition: type[PartitionSpec], task: Task) -> bool:
+        return task in partition.tasks and not issubclass(partition, OwnPartition)
 
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         owner = data.owner
-        if owner is None:
-            raise UserError(f"dataset {data.name!r} comes without clients; use another partition, as louvain")
-        self.check_clients(data.name, int(owner.max()) + 1, clients)
+        self._check_count(data, 0 if owner is None else int(owner.max()) + 1, clients)
+        assert owner is not None
         return [np.flatnonzero(owner.numpy() == client) for client in range(clients)]
 
 

@@ -60,6 +60,12 @@ class PartitionSpec(CuttingSpec):
             )
         return parts
 
+    def check(self, dataset: DatasetSpec, clients: int) -> None:
+        """Raise UserError if the partition does not apply to the dataset, as far as known before it is loaded."""
+        self.check_task(type(dataset), "cuts", PARTITIONS)
+        if not dataset.divisible:
+            raise UserError(f"{dataset.name!r} has sets with classes of their own, which no client can mix; use own")
+
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Return the parts, unsorted; `__call__` checks the arguments before and the parts afterwards."""
         raise NotImplementedError

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from ..registry import UserError
 from .federation import Preprocessing
 from .sources import Download, Mirror, Route, Wheel
 from .spec import DATASETS, About, DatasetSpec, GraphSetSpec, preprocessing
@@ -35,7 +36,7 @@ def dataset_class(name: str, entry: Mapping[str, Any]) -> type[DatasetSpec]:
         "unverified": tuple(facts.get("unverified", ())),
         "kind": facts.get("kind", "other"),
         "scored_by": facts.get("scored_by", "accuracy"),
-        "sources": facts.get("sources"),
+        "sources": facts.get("sources", 0),
     }
     if "features" in facts:
         namespace |= {"features": preprocessing(facts["features"]), "__annotations__": {"features": Preprocessing}}
@@ -68,8 +69,10 @@ for _name, _entry in _TABLE["datasets"].items():
 @functools.cache
 def tu_dataset(name: str) -> type[DatasetSpec] | None:
     """Return the class of `tu:NAME`, any set of the TU collection; the registered class if there is one."""
-    if not re.fullmatch(r"tu:[A-Za-z0-9_.-]+", name):
+    if not name.startswith("tu:"):
         return None
+    if not re.fullmatch(r"tu:[A-Za-z0-9_.-]+", name):
+        raise UserError(f"dataset {name!r}: tu:NAME is a set of the TU collection, as tu:MSRC_9")
     set_name = name.removeprefix("tu:")
     if set_name.lower() in DATASETS.names() and issubclass(DATASETS.cls(set_name.lower()), GraphSetSpec):
         return DATASETS.cls(set_name.lower())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer import Argument
+from typer import Argument, Option
 
 from ...registry import UserError, did_you_mean
 from .. import api
@@ -51,10 +51,12 @@ def list_(kind: Kind = None, plugin: given.Plugins = None, json: given.Json = Fa
 
 
 def show(
-    name: Annotated[str, given.named(*SINGULAR, help=NAME)], plugin: given.Plugins = None, json: given.Json = False
-) -> None:
+    name: Annotated[str, given.named(*SINGULAR, help=NAME)],
+    kind: Annotated[str | None, Option("--kind", help="method, dataset, ... if several have the name")] = None,
+    plugin: given.Plugins = None, json: given.Json = False,
+) -> None:  # fmt: skip
     """Show a method, dataset, partition, split, backbone or suite: source, facts, parameters with defaults."""
-    entry = api.show(name)
+    entry = api.show(name, kind=kind)
     if json:
         print_json({**vars(entry), "parameters": [value._asdict() for value in entry.parameters]})
         return

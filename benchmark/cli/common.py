@@ -109,7 +109,7 @@ def named(*kinds: str, metavar: str = "NAME", help: str | None = None) -> Any:
     return Argument(metavar=metavar, help=help, autocompletion=completes(*kinds))
 
 
-OTHERS = "only these, or others in the same suite"
+OTHERS = "only these; others than those of the suite are added"
 Methods = Annotated[Names, naming("method", "-m", "--method", metavar="METHOD[,METHOD]", help=OTHERS)]
 Datasets = Annotated[Names, naming("dataset", "-d", "--dataset", metavar="DATASET[,...]", help=OTHERS)]
 Partitions = Annotated[Names, naming("partition", "-p", "--partition", help="only these partitions")]

@@ -33,7 +33,7 @@ QUICK_TRIALS, QUICK_ROUNDS, QUICK_SEEDS = 3, 40, "2"
 
 
 def compete(
-    file: Annotated[Path, Argument(metavar="FILE", help="a Python file that registers your method")],
+    file: Annotated[Path, Argument(metavar="FILE", help="the Python file of your method")],
     method: Annotated[str | None, Option("-m", "--method", help="the method, if the file has several")] = None,
     quick: Annotated[bool, Option("--quick", help="a preview: 3 datasets, 40 rounds, 2 seeds")] = False,
     dataset: given.Datasets = None,
@@ -61,10 +61,10 @@ def compete(
     from ..tune.session import Tuner, Wanted, studies
     from .new_and_check import check
 
-    name, plugin = _method_of(file, method)
+    name, plugins = _method_of(file, method)
     results = results or Path("runs") / f"compete-{safe_name(name)}"
     options = given.options(device, jobs=jobs, threads=threads, timeout=timeout, memory_limit=memory_limit,
-                            plugins=(plugin,))  # fmt: skip
+                            plugins=plugins)  # fmt: skip
     datasets = given.names(dataset) or (
         QUICK if quick else tuple(dict.fromkeys(task.dataset for task in published_tasks(BOARD)))
     )
@@ -83,7 +83,7 @@ def compete(
         if dry_run:
             return 0
         ask(hours, yes)
-        if check(name, plugin=[plugin], real=False):
+        if check(name, plugin=[*plugins], real=False):
             raise UserError(f"{name} fails the contract (see above): fix it, then the same command resumes")
         tuner = Tuner(results, results / f"{safe_name(name)}.tuned.yaml", options)
         place = standing(_rows(by_dataset, scored, tuner, CUSTOM if preview else BOARD), name)
@@ -124,21 +124,24 @@ def _rows(by_dataset: Mapping[str, list[Study]], scored: list[Cell], tuner: Tune
         return job.carry_out(complain, Display(plain_console()))
 
 
-def _method_of(file: Path, wanted: str | None) -> tuple[str, str]:
-    """(method, plug-in name) of a file. UserError unless it registers exactly one method, or the wanted one."""
+def _method_of(file: Path, wanted: str | None) -> tuple[str, tuple[str, ...]]:
+    """The method of a file, and the file as plug-in if it is not in the package. UserError unless it registers exactly
+    one method, or the wanted one."""
     from ...methods import METHODS
     from ..store.provenance import source_of
+    from .new_and_check import METHODS_FOLDER
 
     if not file.is_file():
         raise UserError(f"no file {str(file)!r}; fglbench new method NAME writes one")
-    (plugin,) = given.apart([str(file)])
-    registered = [name for name in METHODS.names() if source_of(METHODS.cls(name))[0] == Path(plugin)]
+    plugins = () if METHODS_FOLDER in file.resolve().parents else tuple(given.apart([str(file)]))
+    path = Path(plugins[0]) if plugins else file.resolve()
+    registered = [name for name in METHODS.names() if source_of(METHODS.cls(name))[0] == path]
     if wanted is not None and wanted not in registered:
         raise UserError(f"{file} registers {', '.join(registered) or 'no method'}, not {wanted!r:.60}")
     if wanted is None and len(registered) != 1:
         raise UserError(f"{file} registers {', '.join(registered) or 'no method'}; give one with -m" if registered else
                         f"{file} registers no method: @fglbench.register(NAME) on a class does")  # fmt: skip
-    return wanted or registered[0], plugin
+    return wanted or registered[0], plugins
 
 
 def _cells(name: str, datasets: tuple[str, ...], rounds: int | None, seeds: tuple[int, ...]) -> list[Cell]:

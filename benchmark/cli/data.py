@@ -87,7 +87,7 @@ def measured(cells: list[Cell]) -> dict[Task, dict[str, float]]:
     return means
 
 
-app = typer.Typer(help="Datasets: list, fetch, look at, cut into clients.")
+app = typer.Typer(help="Datasets: list, fetch, look at, partition into clients.")
 app.command()(describe)
 
 
@@ -201,8 +201,8 @@ def partition(
     from ...datasets.own_data import OwnPartition
 
     if partition is None:
-        known = DATASETS.build(name).own_clients() is not None
-        partition = "own" if known else "louvain" if DATASETS.cls(name).task == "node" else "uniform"
+        otherwise = "louvain" if DATASETS.cls(name).task == "node" else "uniform"
+        partition = "own" if DATASETS.build(name).own_clients() else otherwise
     params = _section(set_, {"partition": PARTITIONS.cls(partition), "dataset": DATASETS.cls(name)})
     spec = PARTITIONS.build(partition, params["partition"])
     dataset = DATASETS.build(name, params["dataset"])

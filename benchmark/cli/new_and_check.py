@@ -115,7 +115,7 @@ def check(
     set_: Parameters = None, plugin: PluginNames = None,
     real: Annotated[bool | None, Option(help=REAL_DATA)] = None, json: Json = False,
 ) -> int:  # fmt: skip
-    """Run the contract on a method, dataset, partition, split or backbone: in the tree, in a --plugin, or installed.
+    """Run the contract on a method, dataset, partition, split or backbone: of the package, of a --plugin, or installed.
 
     One line per check: ok, failed with the problem, or skipped with the reason. Exit code 1 if a check fails. Code
     from outside the package is imported and checked in a separate process.

@@ -191,7 +191,7 @@ def export(
 def pack(results: Results = Path("results"), suite: Suites = None, json: Json = False) -> None:
     """Pack the curves of finished rows, one file per row, into one compressed file per method and suite, or a few.
 
-    Use it for results in version control: the curves then take a third of the space. Runs and reports work as before.
+    Use it for results in version control: the curves then take a fifth of the space. Runs and reports work as before.
     Later runs write single files again; the next `fglbench pack` adds them.
     """
     from ...report.text import count

@@ -185,10 +185,10 @@ def adopt(
     rerun: given.Rerun = None, dry_run: given.DryRun = False,
     results: given.Results = Path("results"), submitter: given.Submitter = "fglbench", json: given.Json = False,
 ) -> int:  # fmt: skip
-    """Run all suites that METHOD's submission has rows of, with the code that is here; these rows rank.
+    """Run all suites that METHOD's submission has rows of, with the code of this package; these rows rank.
 
-    The cost is said first. Cells that are done are not run again: the same command continues after an interruption. In
-    the end the reported scores are shown beside ours.
+    The cost is printed first. After an interruption the same command continues. At the end the reported scores are
+    shown beside ours.
     """
     from ...methods import METHODS
     from ..runner.job import Costs, Job, Request, Store, told

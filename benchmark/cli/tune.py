@@ -191,7 +191,7 @@ def recommend(
     metric: given.Metric = None,
     budget: Annotated[str, Option("--budget", metavar="TIME", help="time limit: 90s, 10m, 1.5h")] = "10m",
     method: Annotated[
-        given.Names, Option("-m", "--method", help="more than local, fedavg, ditto [from the leaderboard]")
+        given.Names, Option("-m", "--method", help="to try besides local, fedavg, ditto [from the leaderboard]")
     ] = None,
     partition: given.Partitions = None, clients: given.Clients = None, split: given.Splits = None,
     seeds: Annotated[int | None, Option("--seeds", min=3, help="runs of each method [as many as fit]")] = None,

@@ -220,8 +220,7 @@ class Method(Spec):
     def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
         """Return why the method does not apply to this federated dataset or these backbones, or None."""
         if not self.is_for(facts.task):
-            defined = " and ".join(WHAT[task] for task in self.tasks)
-            return f"{self.name} is defined for {defined}, not for {in_words(facts.task)}"
+            return self.only_for(facts.task)
         if facts.domains and not self.heterogeneous_features:
             return f"{self.name} is not defined for clients that have different features and classes"
         if self.edges_between_clients and facts.overlap:
@@ -234,6 +233,11 @@ class Method(Spec):
     def is_for(cls, task: Goal) -> bool:
         """Whether the method can be run on a task."""
         return (task if task in WHAT else "rows") in cls.tasks
+
+    @classmethod
+    def only_for(cls, task: Goal) -> str:
+        """Why the method cannot be run on a task that it is not for."""
+        return f"{cls.name} is defined for {' and '.join(map(in_words, cls.tasks))}, not for {in_words(task)}"
 
     @classmethod
     def takes_minibatches(cls) -> bool:

@@ -244,7 +244,8 @@ def told_runs(cells: Sequence[Cell | ListedCell], rows: Sequence[Row], options: 
     span = f"{minutes:.0f} min" if minutes >= 1 else f"{max(1.0, 60 * minutes):.0f} s"
     hours = f"{estimate.hours:.1f} core-hours" if estimate.hours >= 0.05 else f"{60 * estimate.hours:.1f} core-minutes"
     line = f"{runs}, about {hours}, {span} on {workers} worker{'s' * (workers > 1)} (by {source})"
-    return line + (f"; {len(cells) - known} more are not judged: {unknown}" if estimate.unknown else ""), estimate.hours
+    more = f"{len(cells) - known} more {'is' if len(cells) - known == 1 else 'are'} not judged: {unknown}"
+    return line + (f"; {more}" if estimate.unknown else ""), estimate.hours
 
 
 @cache

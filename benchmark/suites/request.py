@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from ..store.schema import PARTS
 from .catalogue import catalogue, entry, listed_cells, untuned_pairs
 
 NAMED = 3  # names in a message about many
+TASK_SUITES = {"node classification": "leaderboard", "graph classification": "graph", "sets of graphs": "clustering"}
 GRAPH_SUITES = ("graph", "regression", "molecules")  # suites of datasets of graphs, in the order of preference
 SEVERAL_SETS = "domains:"  # the start of the name of a dataset of several graph sets
 
@@ -80,40 +81,47 @@ class Request:
     tuned: Path | None = None
 
 
-def suites_of(request: Request) -> list[str]:
-    """The names of the requested suites. UserError for contradicting options, or if nothing is requested."""
+def suites_of(request: Request) -> list[tuple[str, Request]]:
+    """The names of the requested suites, each with the part of the request that is for it. UserError for contradicting
+    options, or if nothing is requested."""
     if request.quick and request.suites:
         raise UserError("--quick is the suite 'quick'; give either --quick or -s, not both")
     if request.all_suites and request.suites:
         raise UserError("--all is every leaderboard suite; give either --all or -s, not both")
     if request.quick:
-        return ["quick"]
+        return [("quick", request)]
     if request.all_suites:
-        return [name for name, facts in catalogue()["suite"].items() if facts["leaderboard"]]
+        return [(name, request) for name, facts in catalogue()["suite"].items() if facts["leaderboard"]]
     if not (request.suites or request.methods or request.datasets):
         raise UserError("say what to run: --all, -s SUITE, or -m METHOD and -d DATASET (with --quick for a short run)")
     files = {Path(name).resolve() for name in request.suites if name.endswith((".yaml", ".yml"))}
     for stem, number in Counter(path.stem for path in files).items():
         if number > 1:
             raise UserError(f"{number} suite files are named {stem!r}: their rows would be in one folder; rename one")
-    return list(request.suites or (_default_suite(request.datasets),))
+    if request.suites:
+        return [(name, request) for name in request.suites]
+    if not request.datasets:
+        return [(_suite_of_methods(request.methods), request)]
+    of_suite: dict[str, list[str]] = {}
+    for name in request.datasets:
+        of_suite.setdefault(_suite_of_dataset(name), []).append(name)
+    return [(suite, replace(request, datasets=tuple(names))) for suite, names in of_suite.items()]
 
 
-def _default_suite(datasets: Sequence[str]) -> str:
-    """The suite whose settings a request without a suite gets: for graph datasets the first of `GRAPH_SUITES` that has
-    them, or "graph"."""
+def _suite_of_methods(methods: Sequence[str]) -> str:
+    """The suite for methods without a dataset: that of a task for which all are."""
+    kinds = [known["facts"]["for"] if (known := catalogue()["method"].get(name)) else "" for name in methods]
+    return next((suite for kind, suite in TASK_SUITES.items() if all(kind in each for each in kinds)), "leaderboard")
 
-    def of_graphs(name: str) -> bool:
-        known = catalogue()["dataset"].get(name)
-        return name.startswith((SEVERAL_SETS, "tu:")) or (known is not None and known["facts"]["task"] == "graph")
 
-    if not datasets or not all(map(of_graphs, datasets)):
-        return "leaderboard"
-    if all(name.startswith(SEVERAL_SETS) for name in datasets):
+def _suite_of_dataset(name: str) -> str:
+    """The suite for a dataset: "leaderboard", or for a set of graphs the first of `GRAPH_SUITES` that has it."""
+    if name.startswith(SEVERAL_SETS):
         return "natural-graphs"
-    return next(
-        (s for s in GRAPH_SUITES if {*datasets} <= {*entry("suite", s)["facts"]["datasets"].split(", ")}), "graph"
-    )
+    known = catalogue()["dataset"].get(name)
+    if not (known["facts"]["task"] == "graph" if known else name.startswith("tu:")):
+        return "leaderboard"
+    return next((s for s in GRAPH_SUITES if name in entry("suite", s)["facts"]["datasets"].split(", ")), "graph")
 
 
 def told_untuned(suite: str, missing: Sequence[tuple[str, str]]) -> list[str]:
@@ -166,17 +174,17 @@ def select_listed(request: Request) -> tuple[list[tuple[str, ListedCell]], list[
     if request.settings or request.own_dataset or request.tuned or request.splits or request.backbones:
         return None
     suites = suites_of(request)
-    if not all(name in catalogue()["suite"] for name in suites):
+    if not all(name in catalogue()["suite"] for name, _ in suites):
         return None
     chosen: list[tuple[str, ListedCell]] = []
     left: list[str] = []
     defaults: list[str] = []
-    for suite in suites:
-        cells = _narrowed([*_cells(suite)], request)
+    for suite, part in suites:
+        cells = _narrowed([*_cells(suite)], part)
         if cells is None:
             return None
         chosen += [(suite, cell) for cell in cells]
-        pairs = [(m, d) for m, d in untuned_pairs(suite) if _among(m, request.methods) and _among(d, request.datasets)]
+        pairs = [(m, d) for m, d in untuned_pairs(suite) if _among(m, part.methods) and _among(d, part.datasets)]
         left += told_untuned(suite, pairs)
         here = {cell.names["method"] for cell in cells}
         defaults += told_defaults(suite, [name for name in entry("suite", suite)["defaults"] if name in here])

@@ -7,14 +7,15 @@ so that a new method runs on the tasks of a board without a change of the suite.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ...datasets import DATASETS, PARTITIONS, SPLITS
-from ...datasets.own_data import OWN, OwnPartition
+from ...datasets.own_data import OWN, OwnData, OwnPartition
+from ...methods import METHODS
 from ...registry import SEED_BOUND, UserError, did_you_mean, listed
 from ..engine.config import TrainConfig
 from .cell import Cell, Choice, settled, train_config
@@ -41,7 +42,6 @@ from .suite import (
     Partition,
     Split,
     Suite,
-    leaderboard_suites,
     load_suite,
     worded,
 )
@@ -110,21 +110,21 @@ def select(request: Request) -> list[tuple[str, Cell]]:
 def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
     """The result of `select`, and its warnings. UserError as for `select`."""
     settings = [parse_setting(text) for text in request.settings]
-    request = with_own(request, request.own_dataset) if request.own_dataset else request
+    request = with_own(request, request.own_dataset)
     table = read_tuned(request.tuned) if request.tuned else None
     if table == {}:
         raise UserError(f"no tuned settings in {str(request.tuned)!r}; `fglbench tune --data FOLDER` writes them")
     chosen: list[tuple[str, Cell]] = []
     untuned, refused, defaults = list[str](), list[str](), list[str]()
-    names = suites_of(request)
-    for suite in leaderboard_suites() if request.all_suites else [*map(load_suite, names)]:
-        narrowed, departs = narrow(suite, request)
+    for suite, part in [(load_suite(name), part) for name, part in suites_of(request)]:
+        narrowed, departs = narrow(suite, part)
         untuned += told_untuned(suite.name, narrowed.untuned())
         cells = apply_settings(narrowed.cells(), settings) if settings else narrowed.cells()
         cells = cells if table is None else at_settings(cells, table)
-        reason_of = {data: impossible(cell) for data, cell in {_data(cell): cell for cell in cells}.items()}
-        reasons = [reason_of[_data(cell)] for cell in cells]
-        refused += [f"suite {suite.name!r}: {why}" for why in dict.fromkeys(reasons) if why]
+        reason_of = {key: impossible(cell) for key, cell in {_checked(cell): cell for cell in cells}.items()}
+        reasons = [reason_of[_checked(cell)] for cell in cells]
+        if not request.all_suites:  # where a method of `--all` does not apply, it is not run
+            refused += [f"suite {suite.name!r}: {why}" for why in dict.fromkeys(reasons) if why]
         possible = [cell for cell, why in zip(cells, reasons, strict=True) if not why]
         name = CUSTOM if departs or settings or request.tuned else suite.name
         defaults += told_defaults(name, suite.at_defaults(possible)) if name == suite.name else []
@@ -148,32 +148,26 @@ def at_settings(cells: Sequence[Cell], table: Table) -> list[Cell]:
     return tuned
 
 
-def with_own(request: Request, name: str) -> Request:
-    """The request with a dataset of the user, and with its clients and split unless others are named."""
-    content = DATASETS.build(name).content()[0]
-    chosen = replace(request, datasets=(*request.datasets, name))
-    if "client" in content:
-        chosen = replace(chosen, partitions=chosen.partitions or ("own",))
-    split = any(part.startswith("split_") for part in content)
-    return replace(chosen, splits=chosen.splits or ("fixed",)) if split else chosen
+def with_own(request: Request, name: str | None) -> Request:
+    """The request with a dataset of the user, if there is one."""
+    return replace(request, datasets=(*request.datasets, name)) if name else request
 
 
-def _data(cell: Cell) -> tuple[str, ...]:
+def _checked(cell: Cell) -> tuple[str, ...]:
     """The parts of a cell on which `impossible` depends."""
-    return cell.dataset.name, cell.parts["partition"].text, cell.parts["split"].text, str(cell.clients)
+    texts = cell.parts["partition"].text, cell.parts["split"].text
+    return cell.dataset.name, *texts, str(cell.clients), cell.method.name
 
 
 def impossible(cell: Cell) -> str:
-    """Why the data of a cell cannot be made; empty if they can."""
-    dataset, partition = DATASETS.cls(cell.dataset.name), cell.partition.build(PARTITIONS)
+    """Why the data of a cell cannot be made, or its method is not for their task; empty if it can run."""
+    dataset, method = cell.dataset.build(DATASETS), METHODS.cls(cell.method.name)
     try:
-        partition.check_task(dataset, "cuts", PARTITIONS)
-        cell.split.build(SPLITS).check_task(dataset, "is for", SPLITS)
-        if isinstance(partition, OwnPartition) and (count := cell.dataset.build(DATASETS).own_clients()):
-            partition.check_clients(cell.dataset.name, count, cell.clients)
+        cell.partition.build(PARTITIONS).check(dataset, cell.clients)
+        cell.split.build(SPLITS).check_task(type(dataset), "is for", SPLITS)
     except UserError as error:
         return str(error)
-    return ""
+    return "" if method.is_for(cell.task) else method.only_for(cell.task)
 
 
 def narrow(suite: Suite, request: Request) -> tuple[Suite, bool]:
@@ -185,12 +179,12 @@ def narrow(suite: Suite, request: Request) -> tuple[Suite, bool]:
         owners = [owner for block in blocks for owner in (block, *block.datasets, *block.methods)]  # may override it
         present = {_label(value) for owner in owners for value in (getattr(owner, axis, None) or ())}
         new = [value for label, value in wanted.items() if label not in present]
+        new = [] if axis == "datasets" and request.all_suites else new
         departs |= bool(new) and (axis in TASK_AXES or any(str(_label(value)).startswith(OWN) for value in new))
         if wanted:
             blocks = [_with_axis(block, axis, wanted, new) for block in blocks]
             blocks = [block for block in blocks if block.methods and block.datasets]
-    if not request.clients:
-        blocks = [_with_own_clients(block) for block in blocks]
+    blocks = [_as_the_data_come(block, request) for block in blocks]
     if request.seeds:
         if wrong := [seed for seed in request.seeds if not 0 <= seed < SEED_BOUND]:
             raise UserError(f"a seed is a whole number from 0 to {SEED_BOUND - 1}, got {wrong[0]!r:.60}")
@@ -198,17 +192,31 @@ def narrow(suite: Suite, request: Request) -> tuple[Suite, bool]:
     return suite.model_copy(update={"cross": blocks}), departs
 
 
-def _with_own_clients(block: Block) -> Block:
-    """The block with the number of clients that come with each dataset that is partitioned by them."""
+def _as_the_data_come(block: Block, request: Request) -> Block:
+    """The block in which the request leaves what it does not name to the data: the clients and the split of a graph of
+    the user, and the number of clients of every dataset that comes with clients."""
+    return block.model_copy(
+        update={"datasets": [each for entry in block.datasets for each in _parts(entry, block, request)]}
+    )
 
-    def of_dataset(entry: DatasetEntry) -> DatasetEntry:
-        partitions = [choice.build(PARTITIONS) for choice in entry.partitions or block.partitions]
-        if not all(isinstance(partition, OwnPartition) for partition in partitions):
-            return entry
-        count = entry.build(DATASETS).own_clients()
-        return entry if count is None else entry.model_copy(update={"clients": [count]})
 
-    return block.model_copy(update={"datasets": [of_dataset(entry) for entry in block.datasets]})
+def _parts(entry: DatasetEntry, block: Block, request: Request) -> Iterator[DatasetEntry]:
+    """The entry, divided into that of the partition by own clients and that of all other partitions."""
+    dataset = entry.build(DATASETS)
+    partitions = entry.partitions or block.partitions
+    if isinstance(dataset, OwnData):
+        if dataset.own_clients() and not request.partitions:
+            partitions = [Choice(name="own")]
+        if dataset.has_split() and not request.splits:
+            entry = entry.model_copy(update={"splits": [Choice(name="fixed")]})
+    own = [choice for choice in partitions if isinstance(choice.build(PARTITIONS), OwnPartition)]
+    count = dataset.own_clients() if own and not request.clients else None
+    if not count:
+        yield entry.model_copy(update={"partitions": partitions})
+        return
+    yield entry.model_copy(update={"partitions": own, "clients": [count]})
+    if others := [choice for choice in partitions if choice not in own]:
+        yield entry.model_copy(update={"partitions": others})
 
 
 def _values(axis: str, typed: Iterable[Any]) -> dict[Any, Any]:

@@ -272,10 +272,6 @@ def suite_names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
-def leaderboard_suites() -> list[Suite]:
-    return [suite for suite in map(load_suite, suite_names()) if suite.leaderboard]
-
-
 def load_suite(name: str) -> Suite:
     """The suite of the package with this name, or of the YAML file with this path.
 

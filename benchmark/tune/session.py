@@ -26,10 +26,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from ...methods import METHODS
 from ...metrics import sign
 from ...registry import UserError
-from ..engine.method import in_words
 from ..runner.backend import Observer
 from ..runner.job import Job, Options, Store
 from ..store.provenance import canonical, git_state
@@ -196,7 +194,7 @@ def studies(wanted: Wanted) -> dict[str, list[Study]]:
     begin()
     suite = load_suite(wanted.suite)
     asked = Request(methods=wanted.methods, datasets=wanted.datasets, seeds=(wanted.seeds or (TUNING_SEED,))[:1])
-    asked = with_own(asked, wanted.own_dataset) if wanted.own_dataset else asked
+    asked = with_own(asked, wanted.own_dataset)
     base, _ = narrow(suite.base(), asked)
     changed = [parse_setting(text) for text in wanted.settings]
     rounds = wanted.rounds or suite.tune.rounds
@@ -206,8 +204,6 @@ def studies(wanted: Wanted) -> dict[str, list[Study]]:
             raise UserError(why)
         if cell.task == "graph":
             raise UserError(f"{cell.dataset.name} is clustered without validation: there is nothing to tune on")
-        if not METHODS.cls(cell.method.name).is_for(cell.task):
-            raise UserError(f"{cell.method.name} is not defined for {in_words(cell.task)}: there is nothing to tune")
         if rounds is not None:
             cell = with_rounds(cell, rounds)
         cells.setdefault((cell.dataset.name, cell.method.name), cell)

@@ -65,6 +65,9 @@ def test_list_methods_and_show(rows):
     assert "mu = 0.01 (float)" in str(fglbench.show("fedprox"))
     with pytest.raises(UserError, match="did you mean 'fedprox'"):
         fglbench.show("fedporx")
+    assert (fglbench.show("links").kind, fglbench.show("links", kind="suite").kind) == ("split", "suite")
+    with pytest.raises(UserError, match="unknown dataset 'links'"):
+        fglbench.show("links", kind="dataset")
 
 
 def majority(client):

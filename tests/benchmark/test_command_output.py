@@ -14,6 +14,7 @@ from fglbench.benchmark.cli.common import command, why
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.catalogue import FAMILIES
 from fglbench.benchmark.suites.select import Request, select
+from fglbench.datasets.own_data import announce
 from fglbench.methods import METHODS
 from fglbench.registry import UserError
 from fglbench.report.groups import family
@@ -99,6 +100,15 @@ def test_few_methods_are_named():
         (["-m", "fedavg", "-d", "enzymes", "-p", "louvain"], "'louvain' cuts node datasets and 'enzymes' is a graph"),
         (["-m", "fedavg", "-d", "twitch", "-p", "source", "-k", "3"], "'twitch' comes with 7 clients, not 3; give -k"),
         (["-m", "fedavg", "-d", "domains:mutag+bzr", "-k", "3"], "'domains:mutag+bzr' comes with 2 clients, not 3"),
+        (
+            ["-m", "fedavg", "-d", "mutag", "-p", "own"],
+            "'mutag' comes without clients; choose one of fclg, label-dirichlet,",
+        ),
+        (["-m", "fedavg", "-d", "domains:mutag+bzr", "-p", "uniform"], "which no client can mix; use own"),
+        (["-m", "fedgta", "-d", "mutag"], "fedgta is defined for node classification, not for graph classification"),
+        (["-d", "tu:"], "dataset 'tu:': tu:NAME is a set of the TU collection"),
+        (["-d", "domains:mutag"], "dataset 'domains:mutag': give at least two sets of graphs, each once"),
+        (["-d", "domains:mutag+no"], "dataset 'domains:mutag+no': unknown dataset 'no'"),
         (["-m", "o-pfgl", "-d", "cora", "--set", "lam_min=3"], "lam_min is 3, must be at most lam_max, 0.2"),
         (["-s", "clustering", "-d", "cora"], "partition 'fclg' cuts graph datasets and 'cora' is a node dataset"),
         (["--quick", "-d", "cora", "--split", "none"], "split 'none' is for graph datasets and 'cora' is a node"),
@@ -112,6 +122,10 @@ def test_a_partition_of_another_task_is_refused_while_planning(cli, tmp_path, op
 @pytest.mark.parametrize(
     ("options", "suite", "line"),
     [
+        ({"datasets": ("cora", "enzymes")}, "graph", "enzymes label-dirichlet x6 gin fedavg"),
+        ({"datasets": ("cora", "enzymes")}, "leaderboard", "cora louvain x10 gcn fedavg"),
+        ({"datasets": ("twitch",), "partitions": ("source", "louvain")}, "custom", "twitch source x7 gcn fedavg"),
+        ({"datasets": ("twitch",), "partitions": ("source", "louvain")}, "custom", "twitch louvain x10 gcn fedavg"),
         ({"datasets": ("enzymes",)}, "graph", "enzymes label-dirichlet x6 gin fedavg"),
         ({"datasets": ("nci109", "mutag")}, "graph", "nci109 label-dirichlet x6 gin fedavg"),
         ({"datasets": ("tu:MSRC_9",)}, "graph", "tu:MSRC_9 label-dirichlet x6 gin fedavg"),
@@ -124,7 +138,28 @@ def test_a_partition_of_another_task_is_refused_while_planning(cli, tmp_path, op
 )
 def test_a_dataset_without_a_suite_is_run_as_on_a_board_of_its_task(options, suite, line):
     runs = {(name, str(cell)) for name, cell in select(Request(methods=("fedavg",), seeds=(0,), **options))}
-    assert {name for name, _ in runs} == {suite} and (suite, f"{line} seed 0") in runs
+    assert (suite, f"{line} seed 0") in runs and len(runs) <= 2
+
+
+def test_methods_without_a_dataset_are_run_on_a_board_of_their_task():
+    for methods, suite in ((("gcfl", "fedstar"), "graph"), (("fclg",), "clustering"), (("fedgta",), "leaderboard")):
+        assert {name for name, _ in select(Request(methods=methods, seeds=(0,)))} == {suite}
+    with pytest.warns(UserWarning, match="gcfl is defined for graph classification, not for node classification"):
+        assert {cell.method.name for _, cell in select(Request(methods=("gcfl", "fedgta")))} == {"fedgta"}
+
+
+def test_all_leaves_out_suites_without_the_dataset():
+    cells = select(Request(all_suites=True, methods=("fedavg",), datasets=("mutag",)))
+    assert {name for name, _ in cells} == {"graph", "graph-tuned"}
+
+
+def test_clients_of_the_users_data_are_not_those_of_another_dataset(clinics):
+    own = announce(clinics)
+    cells = select(Request(methods=("fedavg",), seeds=(0,), datasets=("cora",), own_dataset=own))
+    assert {str(cell) for _, cell in cells} == {
+        "cora louvain x10 gcn fedavg seed 0",
+        f"{own} own x3 gcn fedavg seed 0",
+    }
 
 
 def test_cells_of_another_task_are_left_out_with_a_warning():

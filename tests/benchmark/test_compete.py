@@ -10,10 +10,13 @@ import pandas as pd
 import pytest
 
 from fglbench.benchmark import compete
+from fglbench.benchmark.cli.compete import _method_of
+from fglbench.benchmark.cli.new_and_check import METHODS_FOLDER
 from fglbench.benchmark.compete import ordinal, standing_of
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites import suite as suites
 from fglbench.benchmark.suites.catalogue import BOARDS, PublishedTask, published_tasks
+from fglbench.registry import UserError
 
 METHOD = '''
 import fglbench
@@ -113,6 +116,13 @@ def test_one_command_packs_rows_of_the_board(
     assert sorted(path.name for path in place.iterdir()) == ["environments", "submission.yaml", "tiny", "tuned.yaml"]
     assert all('"study":"tiny/my-packed/csbm' in row.tuning for row in Store(place).rows("tiny"))
     cli(f"validate {place}")
+
+
+def test_a_file_of_the_package_is_no_plugin() -> None:
+    assert _method_of(METHODS_FOLDER / "fedprox.py", None) == ("fedprox", ())
+    assert _method_of(METHODS_FOLDER / "fedsage" / "fedsageplus.py", "fedsage+") == ("fedsage+", ())
+    with pytest.raises(UserError, match="registers no method"):
+        _method_of(METHODS_FOLDER / "parts" / "dual.py", None)
 
 
 @pytest.mark.usefixtures("registries")

@@ -110,7 +110,7 @@ def test_fingerprints_are_all_different_but_for_arxivs_structure() -> None:
         ("csbm", {"nodes": 3, "classes": 4}, "4 classes"),
         ("csbm", {"nodes": 20, "degree": 9}, "degree must be at most"),
         ("csbm", {"homophily": 1.5}, "homophily"),
-        ("tu:../x", {}, "unknown dataset"),
+        ("tu:../x", {}, "tu:NAME is a set of the TU"),
     ],
 )
 def test_wrong_names_and_options(name: str, params: dict[str, object], message: str) -> None:

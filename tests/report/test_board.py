@@ -221,7 +221,7 @@ def test_boards_are_in_the_order_of_their_suites(tmp_path: Path) -> None:
         "Node classification, published defaults", "Mixed architectures", "Mixed depths", "Overlapping clients",
         "Graph clustering",
     ]  # fmt: skip
-    assert headings[:-1] == [*official, "aaa", "zzz", "quick"]
+    assert headings[:-1] == [*official, "Suite aaa", "Suite zzz", "Suite quick"]
     shown = [line.split("**")[1] for line in texts[page].splitlines() if line.startswith("**")]
     assert shown == official[:1]  # the README has only the first board
 

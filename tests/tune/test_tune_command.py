@@ -125,7 +125,7 @@ def test_a_dry_run_gives_runs_and_rounds(tune, tmp_path) -> None:
         (["--seeds", "0"], "suite 'tiny' scores it"),
         (["--seeds", "50"], "seeds below 100 are for scores"),
         (["-m", "fedavgg"], "did you mean 'fedavg'"),
-        (["-d", "tu:ENZYMES", "-m", "fclg"], "fclg is not defined for graph classification"),
+        (["-d", "tu:ENZYMES", "-m", "fclg"], "fclg is defined for sets of graphs, not for graph classification"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tune, tmp_path, more, message) -> None:
