@@ -48,7 +48,7 @@ def test_lists_and_show_as_json(json_of):
 def test_a_suite_is_shown(json_of, cli):
     facts = json_of("show quick")["facts"]
     assert facts["datasets"] == "cora, citeseer, pubmed"
-    assert facts["cells"] == str(len(select(Request(quick=True))))
+    assert facts["runs"] == str(len(select(Request(quick=True))))
     assert "fglbench run -s quick" in cli("show quick")
 
 

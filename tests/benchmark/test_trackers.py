@@ -146,12 +146,12 @@ class Noted(Tracker):
 
 
 def test_every_run_is_opened_logged_and_closed(tmp_path: Path) -> None:
-    options = OPTIONS | {"methods": ["fedavg", "fclg"], "in_process": True}
+    options = OPTIONS | {"methods": ["fedavg", "fedgl"], "backbones": ["sage"], "in_process": True}
     noted = Noted()
     fglbench.run(**options, results=tmp_path / "a", observer=noted)
     assert noted.calls == [
         ("open", "fedavg"), *(("log", "fedavg", number) for number in (1, 2, 3)), ("close", "fedavg", "ok"),
-        ("open", "fclg"), ("close", "fclg", "skipped"),
+        ("open", "fedgl"), ("close", "fedgl", "skipped"),
     ]  # fmt: skip
     noted = Noted(interrupted=True)
     with pytest.raises(KeyboardInterrupt):
