@@ -84,6 +84,9 @@ class Processes:
         pass
 
 
+LATE = 0.1  # seconds after which a started process has its environment
+
+
 class WorkerProcess:
     """A process with a pipe to it. log: a file for its output, deleted by `kill`."""
 
@@ -137,11 +140,15 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End the process, if it has not ended, and all that it has started, and delete its log."""
-        if self.process.is_alive():
+        died = not self.process.is_alive()
+        if not died:
             end_descendants(self.process.pid)
         self.process.kill()
         self.process.join()
         end_marked(self.mark)
+        if died:  # a process that it started last may not have had its environment yet
+            time.sleep(LATE)
+            end_marked(self.mark)
         self.pipe.close()
         self.log.unlink(missing_ok=True)
 

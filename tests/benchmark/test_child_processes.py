@@ -11,8 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fglbench.benchmark.runner import process, system
 from fglbench.benchmark.runner.system import cpu_seconds, ended_with
 from fglbench.benchmark.store import load_results
+from fglbench.processes import MARK
 
 LITTER = Path(__file__).with_name("litter.py")
 ENDINGS = {"l-orphan": "ok", "l-exit": "failed", "l-fork": "failed", "l-hang": "timeout"}
@@ -44,6 +46,23 @@ def test_no_process_outlives_its_cell(tmp_path: Path) -> None:
     assert rows.set_index("method").loc["l-exit", "error"] == "the worker ended with exit code 3"
     assert left == []
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+def test_a_process_without_its_environment_yet_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = process.WorkerProcess(tmp_path / "log", process.Options())
+    child = subprocess.Popen(["sleep", "100"], env={MARK: worker.mark})
+    looks: list[str] = []
+
+    def end_marked(mark: str) -> None:  # as if the first look came before the child's environment
+        looks.append(mark)
+        if len(looks) > 1:
+            system.end_marked(mark)
+
+    monkeypatch.setattr(process, "end_marked", end_marked)
+    worker.process.kill()
+    worker.process.join()
+    worker.kill()
+    assert len(looks) == 2 and not psutil.pid_exists(child.pid)
 
 
 def test_only_child_processes_of_the_block_end_with_it() -> None:
