@@ -20,6 +20,8 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import to_jsonable_python
 
+DOMAINS = "domains:"  # before the names of the sets of a dataset that consists of several graph sets
+
 
 class UserError(Exception):
     """A mistake that the user can fix. The message is one line: the value, the choices, the fix. Exit code 2."""

@@ -73,9 +73,6 @@ def kinds(method: Method) -> list[str]:
     return sorted(seen, key=lambda kind: (known.index(kind) if kind in known else len(known), kind))
 
 
-SHOWN = 12  # names on one line
-
-
 def described(kind: str, cls: type[Any]) -> Entry:
     """Return the entry of a registered class."""
     entry: Entry = {"text": inspect.getdoc(cls) or "", "facts": {}, "parameters": parameters(cls)}

@@ -13,7 +13,7 @@ import torch
 
 from ..registry import UserError
 from .federation import PARTS, Data, Federation, GraphClient, GraphSetData, NodeClient, NodeData, Rows, RowsClient
-from .partitioning import PartitionSpec
+from .partitioning import PartitionSpec, cannot_mix
 from .splits import SplitResult, SplitSpec
 
 
@@ -78,7 +78,7 @@ def _classes(data: GraphSetData, ids: np.ndarray) -> int:
         return 0
     owners = np.unique(data.owner.numpy()[ids])
     if len(owners) > 1:
-        raise UserError(f"{data.name!r} has sets with classes of their own, which no client can mix; use partition own")
+        raise cannot_mix(data.name)
     _, classes = data.spaces[int(owners[0])]
     return classes
 

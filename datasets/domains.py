@@ -9,11 +9,9 @@ from typing import ClassVar, cast
 import torch
 import torch.nn.functional as F
 
-from ..registry import UserError, option
+from ..registry import DOMAINS, UserError, option
 from .federation import GraphSetData, Task
 from .spec import DATASETS, About, DatasetSpec, GraphFeatures
-
-PREFIX = "domains:"
 
 
 class Domains(DatasetSpec):
@@ -63,11 +61,11 @@ class Domains(DatasetSpec):
 @functools.cache
 def domains(name: str) -> type[DatasetSpec] | None:
     """Return the class of `domains:A+B+...`. UserError for a part that is no set of graphs, and for fewer than two."""
-    if not name.startswith(PREFIX):
+    if not name.startswith(DOMAINS):
         return None
-    sets = tuple(name.removeprefix(PREFIX).split("+"))
+    sets = tuple(name.removeprefix(DOMAINS).split("+"))
     if len(sets) < 2 or len(set(sets)) < len(sets):
-        raise UserError(f"dataset {name!r}: give at least two sets of graphs, each once: {PREFIX}mutag+enzymes")
+        raise UserError(f"dataset {name!r}: give at least two sets of graphs, each once: {DOMAINS}mutag+enzymes")
     try:
         nodes = [part for part in sets if DATASETS.cls(part).task != "graph"]
     except UserError as error:
@@ -80,6 +78,6 @@ def domains(name: str) -> type[DatasetSpec] | None:
 
 def __getattr__(name: str) -> type[DatasetSpec]:
     """Return the class of `domains:...` to pickle, which looks it up by its name in this module."""
-    if not name.startswith(PREFIX):
+    if not name.startswith(DOMAINS):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return DATASETS.cls(name)

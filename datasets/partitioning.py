@@ -64,11 +64,16 @@ class PartitionSpec(CuttingSpec):
         """Raise UserError if the partition does not apply to the dataset, as far as known before it is loaded."""
         self.check_task(type(dataset), "cuts", PARTITIONS)
         if not dataset.divisible:
-            raise UserError(f"{dataset.name!r} has sets with classes of their own, which no client can mix; use own")
+            raise cannot_mix(dataset.name)
 
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Return the parts, unsorted; `__call__` checks the arguments before and the parts afterwards."""
         raise NotImplementedError
+
+
+def cannot_mix(dataset: str) -> UserError:
+    """Return the error of a partition in which a client would hold graphs of several sets."""
+    return UserError(f"{dataset!r} has sets with classes of their own, which no client can mix; use partition own")
 
 
 PARTITIONS: Registry[PartitionSpec] = Registry("partition")

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ..benchmark.store.schema import NEUTRAL, mapping, parse, wording
+from ..registry import DOMAINS
 from .text import ABSENT
 
 # The settings of a task and of an entry; the other columns are outcomes and provenance. `Board.build` makes
@@ -18,7 +19,6 @@ TASK_COLUMNS = [
     "conditions", "decoder",
 ]  # fmt: skip
 ENTRANT_COLUMNS = ["backbone", "backbone_params", "method_params", "training"]
-DOMAINS = "domains:"  # before the names of the graph sets of a federation
 JSON_COLUMNS = {"dataset_params", "partition_params", "split_params", "backbone_params", "method_params", "training"}
 
 

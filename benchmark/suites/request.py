@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from ... import yamltext
-from ...registry import UserError, did_you_mean, listed
+from ...registry import DOMAINS, UserError, did_you_mean, listed
 from ..store.schema import PARTS
 from .catalogue import catalogue, entry, listed_cells, untuned_pairs
 
 NAMED = 3  # names in a message about many
 TASK_SUITES = {"node classification": "leaderboard", "graph classification": "graph", "sets of graphs": "clustering"}
 GRAPH_SUITES = ("graph", "regression", "molecules")  # suites of datasets of graphs, in the order of preference
-SEVERAL_SETS = "domains:"  # the start of the name of a dataset of several graph sets
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ def _suite_of_methods(methods: Sequence[str]) -> str:
 
 def _suite_of_dataset(name: str) -> str:
     """The suite for a dataset: "leaderboard", or for a set of graphs the first of `GRAPH_SUITES` that has it."""
-    if name.startswith(SEVERAL_SETS):
+    if name.startswith(DOMAINS):
         return "natural-graphs"
     known = catalogue()["dataset"].get(name)
     if not (known["facts"]["task"] == "graph" if known else name.startswith("tu:")):

@@ -104,7 +104,7 @@ def test_few_methods_are_named():
             ["-m", "fedavg", "-d", "mutag", "-p", "own"],
             "'mutag' comes without clients; choose one of fclg, label-dirichlet,",
         ),
-        (["-m", "fedavg", "-d", "domains:mutag+bzr", "-p", "uniform"], "which no client can mix; use own"),
+        (["-m", "fedavg", "-d", "domains:mutag+bzr", "-p", "uniform"], "which no client can mix; use partition own"),
         (["-m", "fedgta", "-d", "mutag"], "fedgta is defined for node classification, not for graph classification"),
         (["-d", "tu:"], "dataset 'tu:': tu:NAME is a set of the TU collection"),
         (["-d", "domains:mutag"], "dataset 'domains:mutag': give at least two sets of graphs, each once"),
