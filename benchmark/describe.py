@@ -129,9 +129,8 @@ def _of_dataset(cls: type[DatasetSpec]) -> dict[str, str]:
     return {key: value for key, value in facts.items() if value}
 
 
-def described_suite(suite: Suite) -> Entry:
-    """Return the entry of a suite."""
-    cells = suite.cells()
+def described_suite(suite: Suite, cells: list[Cell]) -> Entry:
+    """Return the entry of a suite with these cells."""
     facts = {"title": suite.title or suite.name, "runs": str(len(cells))}
     facts |= {"leaderboard": "yes: `fglbench run --all` includes it"} if suite.leaderboard else {}
     axes = {
@@ -173,15 +172,16 @@ def catalogued() -> tuple[str, str]:
         classes = {name: registry.cls(name) for name in registry.names()}
         entries[kind] = {name: described(kind, cls) for name, cls in classes.items() if built_in(kind, name)}
     suites = {name: load_suite(name) for name in suite_names()}
-    entries["suite"] = {name: described_suite(suite) for name, suite in suites.items()}
+    cells = {name: suite.cells() for name, suite in suites.items()}
+    entries["suite"] = {name: described_suite(suite, cells[name]) for name, suite in suites.items()}
     methods = {name: REGISTRIES["method"].cls(name) for name in entries["method"]}
     entries["display"] = {  # none of these is inherited
         name: {field: vars(cls).get(field, "") for field in ("title", "venue", "paper_url", "code_url")}
         for name, cls in methods.items() if vars(cls).get("title")
     }  # fmt: skip
     training: Entry = {"parameters": list(TrainConfig.model_fields), "former": FORMER}
-    cells = {name: _listed(suite.cells()) for name, suite in suites.items()}
-    return f"{_text(entries | {'training': training}, 2)}\n", f"{_text(cells, 3)}\n"
+    listed = {name: _listed(each) for name, each in cells.items()}
+    return f"{_text(entries | {'training': training}, 2)}\n", f"{_text(listed, 3)}\n"
 
 
 def _listed(cells: list[Cell]) -> dict[str, dict[str, dict[str, str]]]:

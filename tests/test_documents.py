@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,18 +28,22 @@ TREE = typer.main.get_command(app)
 CHEAP = ("list", "show", "doctor", "reproduce", "run")  # run and reproduce only if they list or plan
 
 
-def blocks() -> Iterator[tuple[str, str]]:
+@cache
+def blocks() -> list[tuple[str, str]]:
     """(page and line, command) of every line of an indented or fenced block that begins with the command's name.
 
     The text behind a comment sign or a gap explains the command.
     """
+    found = []
     for page in PAGES:
         fenced = False
         for number, line in enumerate(page.read_text(encoding="utf-8").replace("\\\n", "  ").splitlines(), 1):
             fenced ^= line.startswith("```")
             match = re.match(r"( {4,})?(?:[A-Z_]+=\S+ )*(fglbench [a-z-].*)", line)
             if match and (fenced or match[1]):
-                yield f"{page.relative_to(ROOT)}:{number}", re.split(r"\s#|(?<=\S)\s{4,}(?=[a-z])", match[2])[0].strip()
+                command = re.split(r"\s#|(?<=\S)\s{4,}(?=[a-z])", match[2])[0].strip()
+                found.append((f"{page.relative_to(ROOT)}:{number}", command))
+    return found
 
 
 def inline() -> Iterator[tuple[str, str]]:
@@ -57,7 +62,7 @@ def descend(words: list[str]):
     return command, words
 
 
-@pytest.mark.parametrize(("place", "line"), list(blocks()), ids=lambda value: value if ":" in value else "")
+@pytest.mark.parametrize(("place", "line"), blocks(), ids=lambda value: value if ":" in value else "")
 def test_every_command_parses(place: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fglbench.benchmark.suites.plugins.load_plugins", tuple)
     monkeypatch.setattr("fglbench.datasets.own_data.announce", lambda *_: "own:some")  # there is no such folder
@@ -76,9 +81,10 @@ def test_every_command_in_a_sentence_has_known_options(place: str, line: str) ->
 
 
 def test_the_pages_have_commands() -> None:
-    assert len(list(blocks())) > 40 and len(list(inline())) > 30
+    assert len(blocks()) > 40 and len(list(inline())) > 30
 
 
+@cache
 def cheap() -> list[str]:
     commands = dict.fromkeys(line for _, line in blocks() if line.split()[1] in CHEAP and "--plugin" not in line)
     plans = [line for line in commands if line.split()[1] != "run" or "--dry-run" in line]

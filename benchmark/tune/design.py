@@ -145,6 +145,8 @@ class Design:
         """
         settings = {self.cell.key: {dimension.name: dimension.default for dimension in self.dimensions}}
         for row, draw in zip(self.rows, self._draws, strict=True):
+            if len(settings) >= trials:
+                break
             chosen = {
                 dimension.name: dimension.choices[int(u * len(dimension.choices))]
                 for dimension, u in zip(self.specific, draw, strict=False)
@@ -189,7 +191,9 @@ def _parameters(cell: Cell, method: type[Spec]) -> list[Dimension]:
 
 def _has_effect(cell: Cell, name: str, choices: tuple[str, ...]) -> bool:
     """Whether the choices of a dimension give different cells; they do not if the method sets the field itself."""
-    return len({applied(cell, {name: choice}).key for choice in choices}) > 1
+    keys = (applied(cell, {name: choice}).key for choice in choices)
+    first = next(keys)
+    return any(key != first for key in keys)
 
 
 def values(point: Mapping[str, str]) -> Values:

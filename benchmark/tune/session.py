@@ -82,6 +82,7 @@ class Study:
         self.trials = tuple(Tried(number, point, []) for number, point in enumerate(points))
         self.alive, self.failed = list(self.trials), set[int]()  # trials of the current rung; numbers
         self.rung, self.ran, self.reasons = 0, 0, list[str]()
+        self._made: dict[tuple[int, int], list[Cell]] = {}  # (rung, trial) -> its cells
 
     @cached_property
     def id(self) -> str:
@@ -110,8 +111,10 @@ class Study:
         return [cell for trial in self.alive for cell in self._cells(trial)]
 
     def _cells(self, trial: Tried) -> list[Cell]:
-        short = with_rounds(applied(self.cell, trial.params), self.rungs[self.rung])
-        return [Cell(**{**dict(short), "seed": seed, "tuning": TRIAL}) for seed in self.seeds]
+        if (which := (self.rung, trial.number)) not in self._made:
+            short = with_rounds(applied(self.cell, trial.params), self.rungs[self.rung])
+            self._made[which] = [Cell(**{**dict(short), "seed": seed, "tuning": TRIAL}) for seed in self.seeds]
+        return self._made[which]
 
     def tell(self, rows: Mapping[str, Row]) -> None:
         """Take the rows of this rung, by key; the best trials continue. A trial without validation has failed."""
