@@ -66,26 +66,26 @@ def look_up(name: str, kind: str | None = None) -> Known:
         if name in catalogue()[one]:
             return Known.of(one, name, catalogue()[one][name])
     names = {name for one in wanted for name in catalogue()[one]}
-    if ":" in name or name.endswith((".yaml", ".yml")) or _others():
-        from .describe import described, described_suite
-        from .suites.plugins import REGISTRIES, kinds
-        from .suites.suite import load_suite
+    # Not in the catalogue: a suite file, a plug-in's name, or a new file in methods/.
+    from .describe import described, described_suite
+    from .suites.plugins import REGISTRIES, kinds
+    from .suites.suite import load_suite
 
-        if name.endswith((".yaml", ".yml")):
-            suite = load_suite(name)
-            return Known.of("suite", suite.name, described_suite(suite))
-        known = {name: one for name, one in kinds().items() if one in wanted}
-        names |= known.keys()
-        one = known.get(name, "dataset" if ":" in name else "")  # a dataset such as tu:NAME is not listed
-        if one in wanted:
-            return Known.of(one, name, described(one, REGISTRIES[one].cls(name)))
+    if name.endswith((".yaml", ".yml")):
+        suite = load_suite(name)
+        return Known.of("suite", suite.name, described_suite(suite, suite.cells()))
+    known = {name: one for name, one in kinds().items() if one in wanted}
+    names |= known.keys()
+    one = known.get(name, "dataset" if ":" in name else "")  # a dataset such as tu:NAME is not listed
+    if one in wanted:
+        return Known.of(one, name, described(one, REGISTRIES[one].cls(name)))
     raise did_you_mean(name, names, kind or "method, dataset, partition, split, backbone or suite")
 
 
 def check_names(wanted: Mapping[str, Iterable[str]]) -> None:
     """Raise UserError for an unknown name. wanted: kind (method, dataset, partition, ...) -> names.
 
-    Imports nothing. If there may be plug-ins, nothing is checked.
+    The classes are imported only for a name that the catalogue lacks. If there may be plug-ins, nothing is checked.
     """
     if _others():
         return
@@ -93,7 +93,18 @@ def check_names(wanted: Mapping[str, Iterable[str]]) -> None:
         mixed = [one.split("+") if kind == "backbone" else [one] for one in given]
         for name in chain.from_iterable(mixed):
             if name not in catalogue()[kind] and ":" not in name:
-                raise did_you_mean(name, catalogue()[kind], kind)
+                _check_name(name, kind)
+
+
+def _check_name(name: str, kind: str) -> None:
+    """Raise UserError for a name that the classes of the package lack too."""
+    names: Collection[str] = catalogue()[kind]
+    if kind != "suite":
+        from .suites.plugins import REGISTRIES
+
+        names = REGISTRIES[kind].names()
+    if name not in names:
+        raise did_you_mean(name, names, kind)
 
 
 def _others() -> bool:
