@@ -11,6 +11,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from ..datasets.own_data import OwnData
 from ..datasets.partitioning import CuttingSpec
 from ..datasets.spec import DatasetSpec
 from ..registry import parameters
@@ -119,7 +120,8 @@ def _uploads(cls: type[Method]) -> str:
 
 def _of_dataset(cls: type[DatasetSpec]) -> dict[str, str]:
     """The facts of a dataset; its data are not loaded."""
-    sources = ", ".join(dict.fromkeys(route.kind for route in cls.routes)) or "generated"
+    sources = ", ".join(dict.fromkeys(route.kind for route in cls.routes))
+    sources = sources or ("your folder" if issubclass(cls, OwnData) else "generated")
     facts = {"task": cls.task, "citation": "", "licence": "", "home": "", "note": "", "sources": sources}
     if about := getattr(cls, "about", None):
         facts |= vars(about)

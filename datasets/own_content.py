@@ -45,6 +45,9 @@ def read(folder: Path) -> tuple[Content | None, Mistakes]:
 def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
     label = _without_missing(raw, _plain(raw.label, ("unknown",)), mistakes)
     codes, classes = _coded(label)
+    if FEW <= len(label) < 2 * classes:
+        what = f"{classes} classes for {len(label)} nodes; give the class of each node, not an id or a measured value"
+        mistakes.notes.append(f"{raw.at('label', 0)}: {what}")
     unlabelled = sorted(set(raw.label[label == ""].tolist()) - {""})
     if unlabelled:
         words = ", ".join(map(repr, unlabelled[:3]))
@@ -68,17 +71,23 @@ def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
     split = _split(raw, codes, mistakes)
     client = None if raw.client is None else _plain(raw.client)
     if client is not None:
-        mistakes.where(client == "", lambda i: f"{raw.at('client', i)}: a node without a client; name one for each")
+        mistakes.where(client == "", lambda i: f"{raw.at('client', i)}: {_without_client(raw, i)}")
     if mistakes:
         return None
     note_similar_words(label, lambda i: raw.at("label", i), ("labels", "classes"), mistakes)
     note_similar_words(client, lambda i: raw.at("client", i), ("clients", "clients"), mistakes)
-    note_determined_features(raw, codes, "label", mistakes)
+    if len(label) >= 2 * classes:
+        note_determined_features(raw, codes, "label", mistakes)
     if raw.part is not None:
         note_determined_features(raw, _coded(raw.part)[0], "split", mistakes)
     content = node_content(raw.edges, codes, raw.feat, split)
     mistakes.classes, mistakes.sites = _ranked(label), [] if client is None else _ranked(client)
     return content if client is None else content | {"client": _coded(client)[0]}
+
+
+def _without_client(raw: Raw, node: int) -> str:
+    given = "" if raw.client is None else str(raw.client[node])
+    return f"a node without a client{f' ({given!r} means none)' if given else ''}; name one for each"
 
 
 def _split(raw: Raw, codes: np.ndarray, mistakes: Mistakes) -> dict[str, np.ndarray]:

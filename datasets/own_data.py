@@ -263,7 +263,7 @@ def _resolve(name: str) -> type[OwnData] | None:
     folder = folders.get(name.removeprefix(OWN))
     if folder is None:
         unknown = did_you_mean(name, (f"{OWN}{each}" for each in folders), "dataset")
-        raise UserError(f"{unknown}; name its folder by --data FOLDER, or in {VARIABLE}")
+        raise UserError(f"{unknown}; name its folder in {VARIABLE}, or by --data FOLDER of run, tune and recommend")
     if not folder.is_dir():
         raise UserError(f"dataset {name!r}: there is no folder {str(folder)!r}; name another by --data or {VARIABLE}")
     return _class(name, folder, _fingerprint(content_of(folder))[:DIGITS])

@@ -47,6 +47,10 @@ class Report:
     orphans: list[Path] = field(default_factory=list)
     views: dict[str, list[View]] = field(default_factory=dict)  # of papers' tables, by suite
 
+    @property
+    def total(self) -> int:
+        return len(self.texts) + len(self.figures) + len(self.orphans)
+
 
 def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
     """Make the report in memory; pictures are not drawn yet. Without `figures`, figure files stay as they are."""

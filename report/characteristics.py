@@ -141,6 +141,6 @@ def characteristics_table(characteristics: Characteristics) -> Table:
         Column(f"{kind.capitalize()} (n={members[kind]})", numbers_by_name(gains[kind], points), falling=True)
         for kind in map(str, gains)
     ]
-    first = LABELS if properties.get(LABELS, pd.Series(dtype=float)).notna().any() else SPLIT
-    order = properties[first].reindex(gains.index).sort_values(kind="stable").index
+    known = [name for name in (LABELS, SPLIT) if name in properties and properties[name].notna().any()]
+    order = properties[known[0]].reindex(gains.index).sort_values(kind="stable").index if known else gains.index
     return Table.of(f"regimes:{slug(board.suite)}", f"Data and families on board {board.suite}", columns, order)

@@ -96,7 +96,8 @@ def comparisons(first: str, second: str, suite: str | None, results: Path) -> li
     shared = (compare(board, first, second) for board in chosen if {first, second} <= set(board.entrants))
     compared = list(filter(None, shared))
     if not compared:
-        raise UserError(f"{first!r} and {second!r} have no dataset and seed in common; run both on the same suite")
+        fix = "run both on the same suite, or failed runs again with --rerun failed"
+        raise UserError(f"{first!r} and {second!r} have no scores of one dataset and seed; {fix}")
     return compared
 
 

@@ -238,9 +238,11 @@ def _keep(text: str, output: Path | None) -> None:
     typer.echo(text)
     if output is not None:
         try:
-            output.write_text(_joined(output.read_text() if output.is_file() else "", text))
-        except OSError as error:
-            raise UserError(f"cannot write {output}: {error.strerror}; choose another --output") from None
+            before = output.read_text(encoding="utf-8") if output.is_file() else ""
+            output.write_text(_joined(before, text), encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise UserError(f"cannot write {output}: {why}; choose another --output") from None
 
 
 def _joined(before: str, text: str) -> str:

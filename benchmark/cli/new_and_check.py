@@ -99,6 +99,8 @@ def _started(kind: str, name: str, into: Path, what: str, option: str, json: boo
     plugin = "" if in_tree(into) else f" --plugin {path}"
     commands = [f"fglbench check {name}{plugin}", f"fglbench run {option} {name}{plugin}"]
     steps = [f"replace the template's code by {what}", *commands]
+    if in_tree(into):
+        steps.append("make catalogue  (adds it to `list` and to the pages)")
     with answer(json) as said:
         said |= {"file": path, "next": steps}
         typer.echo(f"wrote {path}; next:")

@@ -70,7 +70,7 @@ def _check(results: Path, made: Callable[[], Report], about: tuple[object, ...],
         from ...report import build
 
         report = made()
-        return {"stale": list(map(str, build.stale(report))), "total": len(report.texts) + len(report.figures)}
+        return {"stale": list(map(str, build.stale(report))), "total": report.total}
 
     said |= Verdicts().of([*_files(results, made=False), *_files(results, made=True)], about, judge)
     for path in said["stale"]:
@@ -114,9 +114,8 @@ def _write(made: Report, results: Path) -> dict[str, Any]:
     changed = build.write(made)
     head = results / ("LEADERBOARD.md" if made.boards else "REPRODUCTION.md")
     shown = [records(table) for ranking in made.boards[:1] for table in show_ranking(ranking)]
-    total = len(made.texts) + len(made.figures)
-    typer.echo(f"{head}: {len(changed)} of {total} files renewed")
-    return {"page": head, "tables": shown, "renewed": changed, "total": total}
+    typer.echo(f"{head}: {len(changed)} of {made.total} files renewed")
+    return {"page": head, "tables": shown, "renewed": changed, "total": made.total}
 
 
 def _write_site(made: Report, results: Path, site: Path) -> dict[str, Any]:

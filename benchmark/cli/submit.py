@@ -46,7 +46,9 @@ def submit(
 
     typed = {"paper": paper, "code": code, "licence": licence, "hardware": hardware, "contact": contact, "notes": notes}
     fields = (pack.read_fields(meta) if meta else {}) | {key: value for key, value in typed.items() if value}
-    about = pack.metadata(fields | {"method": name})
+    if fields.setdefault("method", name) != name:
+        raise UserError(f"{str(meta)!r} is about method {fields['method']!r:.60}, not {name!r}")
+    about = pack.metadata(fields)
     with answer(json) as said:
         said |= packed(Store(found_folder(results)), about, out or Path(f"{name}-submission"), names(suite), tuned)
         if not said["valid"]:
@@ -112,10 +114,12 @@ def validate(
     if not all(verdict.ok for verdict in checked):
         return 1
     if into is not None:
+        from ..store import Store
         from ..submission import submit
 
         place, added = submit.take_in(checked[0].folder, into)
-        typer.echo(f"{place}: {added} self-reported rows added; next: fglbench report --results {into}", err=json)
+        report = f"; next: fglbench report --results {into}" if Store(into).suites() else ""  # it needs other rows
+        typer.echo(f"{place}: {added} self-reported rows added{report}", err=json)
     return 0
 
 

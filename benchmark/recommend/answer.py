@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ...registry import UserError
 from ...report.statistics import Difference, paired_difference
 from ...report.text import data_size, with_bounds
 from ..store import Store
@@ -111,10 +112,22 @@ def _sites(rows: pd.DataFrame, store: Store) -> np.ndarray:
 
 
 def chosen(results: Mapping[str, Result]) -> Result:
-    """The recommended method: of those within `TIE` of the best validation, the one with the least traffic."""
-    best = max(result.val for result in results.values())
-    near = [result for result in results.values() if result.val >= best - TIE]
+    """The recommended method: of those within `TIE` of the best validation, the one with the least traffic.
+
+    References are shown but never recommended: `global`, for example, needs all data in one place. UserError if
+    nothing else has a result.
+    """
+    ranked = _methods(results)
+    if not ranked:
+        raise UserError(f"no result of a method to recommend, only of references: {', '.join(results)}; add fedavg")
+    best = max(result.val for result in ranked)
+    near = [result for result in ranked if result.val >= best - TIE]
     return min(near, key=lambda result: (result.megabytes, -result.val))
+
+
+def _methods(results: Mapping[str, Result]) -> list[Result]:
+    """The results of methods that are no references."""
+    return [result for name, result in results.items() if not entry("method", name).get("reference")]
 
 
 def table_lines(results: Mapping[str, Result], metric: str, sites: int) -> list[str]:
@@ -159,7 +172,7 @@ def answer_lines(results: Mapping[str, Result], metric: str, sites: Sequence[str
 
 
 def _alone(results: Mapping[str, Result], metric: str) -> list[str]:
-    others = [result for result in results.values() if result.method != ALONE]
+    others = [result for result in _methods(results) if result.method != ALONE]
     lines = ["Recommendation: train locally. Nothing leaves a site."]
     if others:
         best = others[0]
@@ -188,6 +201,8 @@ def _site_lines(best: Result, sites: Sequence[str]) -> list[str]:
 
 def _leaving(method: str) -> list[str]:
     kinds = [part.strip() for part in entry("method", method).get("uploads", "").split(",") if part.strip()]
+    if kinds == ["nothing"]:
+        return ["Nothing leaves a site."]
     if not kinds:
         return [f"What leaves a site: not known for {method}; see its documentation."]
     return ["What leaves a site in each round:", *(f"  {kind}: {WORDS.get(kind, 'see the method')}." for kind in kinds)]

@@ -143,6 +143,8 @@ def _mixing(adjusted: float) -> str:
 def facts_of(cell: Cell) -> Facts:
     """The facts of a federation. UserError if data are unavailable, or no node is for training or validation."""
     name = cell.dataset.name
+    if cell.task != "node":
+        raise UserError(f"`recommend` is for node classification; split {cell.split.name} is for {cell.task}")
     data = cell.dataset.build(DATASETS).load()
     federation = FederationCache().get(cell)
     if not isinstance(data, NodeData):

@@ -96,7 +96,7 @@ def seconds_of(text: str) -> float:
     units = {"s": 1.0, "m": 60.0, "h": 3600.0}
     number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 60.0)
     try:
-        seconds = float(number) * unit
+        seconds = float(number.replace("_", "?")) * unit  # float also reads 1_0
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):

@@ -130,6 +130,21 @@ def fields_of(line: bytes) -> list[str] | None:
         return None
 
 
+def damage(line: bytes) -> str:
+    """What is wrong with a line that is no row, in words."""
+    if not line.endswith(b"\n"):
+        return "not a complete row: the end of the line is missing"
+    if b"\0" in line:
+        return f"not a row: byte {line.index(0) + 1} of the line is zero"
+    try:
+        fields = next(csv.reader([line.replace(b"\r\n", b"\n").decode()], strict=True), [])
+    except UnicodeDecodeError as error:
+        return f"not a row: byte {error.start + 1} of the line ({line[error.start]:#x}) is not UTF-8"
+    except csv.Error as error:
+        return f"not a row of a CSV file: {error}"
+    return f"not a row: {len(fields)} fields instead of {len(COLUMNS)}"
+
+
 def split(path: Path) -> Iterator[tuple[int, bytes, list[str] | None]]:
     """Yield (line number, bytes, fields or None if damaged) of every line below the header.
 

@@ -21,7 +21,7 @@ from ...registry import UserError
 from ..engine.config import TrainConfig
 from ..engine.method import effective_training
 from ..store import row_file
-from ..store.provenance import canonical
+from ..store.provenance import canonical, current_version
 from ..store.row_file import place as place_of
 from ..store.schema import FORMULA, RULES, Row
 from ..suites.cell import NAMING, Cell, Choice, settled
@@ -102,23 +102,23 @@ def lines_of(folder: Folder, findings: Findings) -> list[Line]:
         try:
             lines = list(row_file.split(path))
         except UserError as error:
-            number, what = _located(error, path)
-            findings.add(folder.place(file, number), what.split("; ")[0], "write it anew")
+            number, what = located(error, path)
+            findings.add(folder.place(file, number or 1), what.split("; ")[0], "write it anew")
             continue
         if not lines:
             findings.add(folder.place(file), "no rows in the file", "remove it")
         if len(lines) > ROWS_OF_A_FILE:
             findings.add(folder.place(file), f"{len(lines)} rows; at most {ROWS_OF_A_FILE} are read", "submit fewer")
             continue
-        for number, text, fields in lines:
-            place, text = folder.place(file, number), text.replace(b"\r\n", b"\n")
+        for number, line, fields in lines:
+            place, text = folder.place(file, number), line.replace(b"\r\n", b"\n")
             if fields is None:
-                findings.add(place, "not a complete row", "remove the line; `fglbench run` runs it again")
+                findings.add(place, row_file.damage(line), "remove the line; `fglbench run` runs it again")
                 continue
             try:
                 row = row_file.parse(Row, path, number, fields)
             except UserError as error:
-                findings.add(place, _located(error, path)[1], RERUN)
+                findings.add(place, located(error, path)[1], RERUN)
                 continue
             if row_file.line(row) != text:
                 findings.add(place, "the line is not as fglbench writes it", RERUN)
@@ -131,9 +131,11 @@ def lines_of(folder: Folder, findings: Findings) -> list[Line]:
     return valid
 
 
-def _located(error: UserError, path: Path) -> tuple[int, str]:
-    _, number, what = re.split(r"^(?::(\d+))?: ", str(error).removeprefix(str(path)), maxsplit=1)
-    return int(number or 1), what
+def located(error: UserError, path: Path) -> tuple[int | None, str]:
+    """The line that an error about a file names, if any, and what is wrong."""
+    named = re.fullmatch(rf"{re.escape(str(path))}(?::(\d+))?: (.*)", str(error), re.DOTALL)
+    number, what = named.groups() if named else (None, str(error))
+    return int(number) if number else None, what
 
 
 def grouped(lines: Iterable[Line], by: Callable[[Line], K]) -> dict[K, list[Line]]:
@@ -236,6 +238,12 @@ def _checkout(row: Row) -> Iterator[Problem]:
 
 def _names(row: Row, cell: Cell, made: Cell) -> Iterator[Problem]:
     """Check that parameters are complete. made: the cell with the defaults of this version."""
+    method = METHODS.cls(row.method)
+    if row.reference != method.reference:
+        yield f"reference is {row.reference}, of {row.method} it is {method.reference}", RERUN
+    version = current_version(row.method, row.method_version, row.git_sha)
+    if version.isdecimal() and int(version) > method.revision:
+        yield f"method_version is {row.method_version}, of {row.method} it is {method.revision}", RERUN
     if made.seedless != cell.seedless:
         parts = [name for name in made.identity if name != "seed" and made.identity[name] != cell.identity[name]]
         yield f"its {', '.join(parts)} is not as this version fills in the parameters", "run it again"

@@ -96,7 +96,7 @@ def rows_to_submit(store: Store, method: str, suites: Sequence[str] = ()) -> lis
         raise did_you_mean(method, {row.method for row in rows}, f"method with rows under {str(store.root)!r}:")
     present = {row.suite for row in mine}
     for suite in sorted(set(suites) - present):
-        raise did_you_mean(suite, present, f"suite with rows of {method!r}")
+        raise did_you_mean(suite, present, f"suite with rows of {method!r}:")
     wanted = set(suites) or present - {CUSTOM}
     if not wanted:
         raise UserError(f"all rows of {method!r} have changed settings (suite 'custom'); run it with -s SUITE only")
@@ -114,7 +114,10 @@ def write(store: Store, rows: Sequence[Row], about: Metadata, folder: Path, sett
     for digest in {row.environment for row in rows}:
         _copy(store.environment_file(digest), target.environment_file(digest))
     (folder / METADATA).write_text(about.text(), encoding="utf-8")
-    if settings is not None and (table := read_tuned(settings)).get(about.method):
+    if settings is not None:
+        table = read_tuned(settings)
+        if about.method not in table:
+            raise UserError(f"{str(settings)!r} has no settings of {about.method}; give the file of `fglbench tune`")
         write_tuned(folder / SETTINGS, {about.method: table[about.method]})
 
 

@@ -20,7 +20,7 @@ from ..suites.suite import TUNING_SEED, load_suite, suite_names
 from ..suites.tuned import BACKBONE, TRAINING, Table, read_tuned
 from . import base as bases, curves
 from .listing import METADATA, SETTINGS, Findings, Folder, Verdict, check_environments, check_rows
-from .read import RERUN, Line, grouped, lines_of, problems, read, standing
+from .read import RERUN, Line, grouped, lines_of, located, problems, read, standing
 from .submit import metadata, read_fields
 
 CUSTOM_FIX = "submit rows that were run as a suite says: fglbench run -s SUITE -m METHOD"
@@ -175,7 +175,7 @@ def expected(suite: str, method: str, table: Table | None = None) -> Expected:
     cells = cells_of(suite, method)
     if load_suite(suite).lists(method) or method not in (table or {}):
         return cells
-    return _by_seed(at_settings([cell for seeds in cells.values() for cell in seeds.values()], table or {}))
+    return _by_seed(at_settings([cell for seeds in cells.values() for cell in seeds.values()], table or {})[0])
 
 
 @cache
@@ -241,8 +241,9 @@ def _side_files(folder: Folder, lines: Sequence[Line], findings: Findings) -> No
             single = files[run].endswith(".json.gz")
             for what in curves.problems(folder, line):
                 findings.add(folder.place(files[run]), what if single else f"{run[1]} {what}", RERUN)
+    fix = "mend the rows above, which may be theirs, or remove them" if findings.errors else "remove them"
     for run in sorted(set(files) - set(current)):
-        findings.add(folder.place(files[run]), f"curves of no row: {run[1]}", "remove them")
+        findings.add(folder.place(files[run]), f"curves of no row: {run[1]}", fix)
     for file in folder.files.get("columns", ()):
         path = PurePosixPath(file)
         if wrong := folder.store.columns(path.parts[0]).damaged.get(path.stem):
@@ -261,8 +262,8 @@ def _metadata(folder: Folder, lines: Sequence[Line], findings: Findings) -> None
     try:
         about = metadata(read_fields(folder.root / METADATA))
     except UserError as error:
-        what = str(error).removeprefix(f"{folder.root / METADATA}: ").split("; ")[0]
-        findings.add(folder.place(METADATA), what, "correct the file")
+        number, what = located(error, folder.root / METADATA)
+        findings.add(folder.place(METADATA, number), what.split("; ")[0], "correct the file")
         return
     if others := sorted(methods - {about.method}):
         what = f"about {about.method!r}, but there are rows of {', '.join(others)}"

@@ -135,6 +135,14 @@ def told_untuned(suite: str, missing: Sequence[tuple[str, str]]) -> list[str]:
     return [f"{problem}; `fglbench tune -s {suite}{narrow}` makes them"]
 
 
+def told_without(file: object, missing: Sequence[tuple[str, str]]) -> list[str]:
+    """The message about (method, dataset) pairs without settings in a file of `--tuned`: one line, or none."""
+    if not missing:
+        return []
+    methods, datasets = (listed(list(dict.fromkeys(names)), NAMED) for names in zip(*missing, strict=True))
+    return [f"{str(file)!r} has no settings of {methods} on {datasets}; `fglbench tune` chooses them"]
+
+
 def told_defaults(suite: str, methods: Sequence[str]) -> list[str]:
     """The message about methods with default settings in a suite with tuned settings: one line, or none."""
     if not methods:

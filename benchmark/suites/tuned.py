@@ -31,6 +31,7 @@ from typing import Any
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
+from ...datasets.own_data import OWN
 from ...files import write_atomically, writing
 from ...registry import UserError
 from ...yamltext import parse
@@ -66,6 +67,12 @@ class Values(Part):
         return settled(cell.model_copy(update=changed), filled=True)
 
 
+def own_content(cell: Cell) -> dict[str, str]:
+    """The fingerprint and the metric of a dataset of the user; empty for other datasets."""
+    own = cell.dataset.name.startswith(OWN)
+    return {name: cell.dataset.params[name] for name in ("sha256", "metric")} if own else {}
+
+
 def with_rounds(cell: Cell, rounds: int) -> Cell:
     """The cell with this number of rounds."""
     return Values(training={"rounds": rounds}).applied(cell)
@@ -83,12 +90,21 @@ class Tuned(Values):
     val: float = Field(le=1, allow_inf_nan=False, description="mean validation score over the seeds; errors: negative")
     default: float | None = Field(le=1, allow_inf_nan=False, description="val of trial 0; empty if it failed")
     commit: str = ""
+    data: dict[str, str] = Field({}, description="of a dataset of the user: see `own_content`")
 
     def scored(self, cell: Cell) -> Cell:
-        """The cell with this setting and its `tuning`. UserError as for `unseen`."""
+        """The cell with this setting and its `tuning`. UserError as for `unseen` and `check_data`."""
         self.unseen(cell)
+        self.check_data(cell)
         study = canonical({name: getattr(self, name) for name in ("study", "trials", "rounds", "seeds")})
         return self.applied(cell).model_copy(update={"tuning": study})
+
+    def check_data(self, cell: Cell) -> None:
+        """Raise UserError if the setting was chosen on another content or metric of a dataset of the user."""
+        for name, value in own_content(cell).items():
+            if self.data and self.data[name] != value:
+                what = f"{cell.dataset.name} has {name} {value!r}, but {cell.method.name} was tuned on it with"
+                raise UserError(f"{what} {self.data[name]!r}; tune again: fglbench tune --data FOLDER")
 
     def unseen(self, cell: Cell) -> None:
         """Raise UserError if the setting was chosen on the seed of the cell."""
@@ -140,7 +156,10 @@ def check_writable(path: Path) -> None:
 def write_tuned(path: Path, table: Mapping[str, Mapping[str, Tuned]]) -> None:
     """Replace a file of settings, sorted by method and dataset. UserError if it cannot be written."""
     values = {
-        method: {dataset: tuned.model_dump() for dataset, tuned in sorted(table[method].items())}
+        method: {
+            dataset: tuned.model_dump(exclude=None if tuned.data else {"data"})
+            for dataset, tuned in sorted(table[method].items())
+        }
         for method in sorted(table)
     }
     text = HEAD + yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)

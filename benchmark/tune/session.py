@@ -38,7 +38,7 @@ from ..suites.cell import Cell
 from ..suites.request import Request, parse_setting
 from ..suites.select import apply_settings, impossible, narrow, with_own
 from ..suites.suite import TUNING_SEED, Sampler, load_suite
-from ..suites.tuned import Tuned, read_tuned, with_rounds, write_tuned
+from ..suites.tuned import Tuned, own_content, read_tuned, with_rounds, write_tuned
 from .design import Design, applied, values
 
 FIRST, KEPT = 3, 4  # the first rung has a third of the rounds; a quarter of its trials continues
@@ -171,6 +171,7 @@ class Study:
             val=full[best][-1],
             default=full[DEFAULT][-1] if DEFAULT in full else None,
             commit=commit,
+            data=own_content(self.cell),
         )
 
 

@@ -105,7 +105,10 @@ def test_every_file_in_the_folder_of_methods_is_registered(tmp_path: Path) -> No
     folder.mkdir()
     new_and_check.create("method", "in-a-folder", folder)
     (folder / "__init__.py").write_text("from .in_a_folder import InAFolder\n")
-    code = "from fglbench.methods import METHODS; print(*METHODS.names())"
+    code = (
+        "from fglbench.benchmark.known import check_names, look_up; check_names({'method': ['loose-file']}); "
+        "print(look_up('loose-file').name); from fglbench.methods import METHODS; print(*METHODS.names())"
+    )
     run = partial(
         subprocess.run, capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": str(tmp_path)}
     )

@@ -75,6 +75,26 @@ def test_the_answer_is_local_training_if_federation_gains_nothing() -> None:
     assert "train locally" in text and "Nothing leaves a site" in text
 
 
+def test_a_reference_is_shown_and_never_recommended() -> None:
+    rows, store = rows_of(SCORES | {"global": [0.99, 0.99, 0.99]}, TRAFFIC | {"global": 0})
+    results = results_of(rows, store)
+    assert chosen(results).method == "fedavg" and any("global" in line for line in table_lines(results, "accuracy", 2))
+    rows, store = rows_of(
+        {"local": SCORES["fedavg"], "global": [0.99] * 3, "fedavg": [0.5] * 3}, TRAFFIC | {"global": 0}
+    )
+    assert "The best federated method, fedavg," in "\n".join(
+        answer_lines(results_of(rows, store), "accuracy", ["n", "s"])
+    )
+    with pytest.raises(UserError, match="only of references: global"):
+        chosen({"global": results["global"]})
+
+
+def test_nothing_leaves_a_site_that_only_trains_locally() -> None:
+    rows, store = rows_of(SCORES | {"locgcn": [0.99, 0.99, 0.99]}, TRAFFIC | {"locgcn": 0})
+    text = "\n".join(answer_lines(results_of(rows, store), "accuracy", ["north", "south"]))
+    assert "Recommendation: locgcn" in text and "Nothing leaves a site." in text
+
+
 def test_a_site_that_loses_is_named() -> None:
     rows, store = rows_of(SCORES, TRAFFIC)
     store.sites.update({f"fedavg{seed}": [0.7, 1.0] for seed in range(3)})
@@ -189,6 +209,11 @@ def test_data_without_validation_are_refused_before_the_budget_is_spent(clinics:
     nodes.write_text(nodes.read_text().replace(",val,", ",test,"))
     assert "no node is for validation, which selects the method" in cli("recommend --data clinics --budget 1m", 2)
     assert not Path("runs").exists()
+
+
+def test_links_are_refused(clinics: Path, cli) -> None:
+    error = cli("recommend --data clinics --split links --dry-run", 2)
+    assert "`recommend` is for node classification; split links is for link-prediction" in error
 
 
 def test_clients_are_described_as_the_data_name_them(clinics: Path, cli) -> None:

@@ -102,6 +102,15 @@ def test_a_board_without_local_has_no_regimes() -> None:
     assert key_findings([ranking]) == []
 
 
+def test_datasets_without_any_property_keep_their_order(tmp_path: Path) -> None:
+    """A board of rows whose curves were not copied."""
+    scores = {"local": 0.5, "fedavg": 0.6}
+    rows = [samples.row(d, m, s, score + 0.01 * s) for d in "abcxyz" for m, score in scores.items() for s in range(3)]
+    (board,) = load_boards(samples.write(tmp_path / "results", rows, curves=False))
+    lines = characteristics_table(Ranking(board).characteristics).lines
+    assert [line.cells[0].text for line in lines] == list("abcxyz")
+
+
 def test_published_properties_are_joined_by_task() -> None:
     (task, known), *_ = read_properties().items()
     asked = dict(zip(TASK[1:], task[1:], strict=True)) | {"clients": int(task[-1])}

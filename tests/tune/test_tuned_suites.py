@@ -19,10 +19,10 @@ from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.submission import validate as claims
 from fglbench.benchmark.suites import suite as suites
-from fglbench.benchmark.suites.cell import Cell
+from fglbench.benchmark.suites.cell import Cell, Choice
 from fglbench.benchmark.suites.select import Request, select
 from fglbench.benchmark.suites.suite import load_suite
-from fglbench.benchmark.suites.tuned import Tuned, read_tuned, write_tuned
+from fglbench.benchmark.suites.tuned import Tuned, own_content, read_tuned, write_tuned
 from fglbench.benchmark.tune.design import TABLE
 from fglbench.methods import METHODS
 from fglbench.registry import UserError, searched, tunable
@@ -63,6 +63,29 @@ def test_a_tuned_cell_has_its_setting_on_every_task_and_in_its_row(tuned, tmp_pa
     again = Cell.of(row)  # without later options at their default
     assert (again.identity, again.tuning) == (cells[0].identity, cells[0].tuning)
     assert cells[0].key == Cell.of(row.model_copy(update={"tuning": ""})).key  # not part of the experiment
+
+
+def test_settings_of_a_dataset_of_the_user_are_for_its_content_and_metric(tuned) -> None:
+    cell = load_suite(str(tuned)).cells()[0]
+    own = {"sha256": "0123456789abcdef", "metric": "accuracy", "features": "raw"}
+    cell = cell.model_copy(update={"dataset": Choice(name="own:some", params=own)})
+    assert own_content(cell) == {"sha256": own["sha256"], "metric": "accuracy"}
+    chosen = Tuned(**CHOSEN | {"method": {}}, data=own_content(cell))
+    chosen.check_data(cell)
+    Tuned(**CHOSEN | {"method": {}}).check_data(cell)  # a file of an earlier version
+    for name, value in (("sha256", "f" * 16), ("metric", "roc-auc")):
+        other = cell.model_copy(update={"dataset": Choice(name="own:some", params=own | {name: value})})
+        with pytest.raises(UserError, match=f"own:some has {name} {value!r}, but fedavg was tuned on it with"):
+            chosen.check_data(other)
+
+
+def test_methods_without_settings_in_a_given_file_are_named(tuned, tmp_path) -> None:
+    request = Request(
+        suites=("quick",), methods=("fedavg", "fedprox"), datasets=("cora",), tuned=tmp_path / "cora.yaml"
+    )
+    write_tuned(tmp_path / "cora.yaml", {"fedprox": {"cora": Tuned(**CHOSEN)}})
+    with pytest.warns(UserWarning, match=r"cora.yaml' has no settings of fedavg on cora; .* their runs are left out"):
+        assert {cell.method.name for _, cell in select(request)} == {"fedprox"}
 
 
 def test_untuned_methods_are_left_out_and_named_with_their_command(tuned, cli) -> None:

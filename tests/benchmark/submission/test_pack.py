@@ -81,7 +81,7 @@ def test_mistakes_are_one_line(submission: Path, workdir: Path, cli) -> None:
         (["fedprox", "--results", "absent"], "no results folder at 'absent'"),
         (
             ["fedprox", "--results", "mine", "-s", "tny"],
-            "unknown suite with rows of 'fedprox' 'tny'; did you mean 'tiny'",
+            "unknown suite with rows of 'fedprox': 'tny'; did you mean 'tiny'",
         ),
         (
             ["fedprox", "--results", "mine", "--out", "packed"],
@@ -172,7 +172,7 @@ def packed(workdir: Path, chosen: Tuned) -> Callable[..., tuple[int, Path]]:
         stamp = {"environment": digest, "git_sha": "a" * 40, "git_dirty": False, "submitter": "someone"}
         cells, _ = parted(Request(suites=("tiny",), methods=(method,)))
         federations = FederationCache()
-        for cell in at_settings([cell for _, cell in cells], read_tuned(workdir / "own" / f"{method}.tuned.yaml")):
+        for cell in at_settings([cell for _, cell in cells], read_tuned(workdir / "own" / f"{method}.tuned.yaml"))[0]:
             store.append_row(execute(cell, "tiny", store, federations, stamp))
         return main(["submit", method, "--results", "own", "--out", "out", *OPTIONS]), workdir / "out"
 

@@ -130,7 +130,24 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     ),
     "a torn line": (
         lambda f: write(f / ROWS, (f / ROWS).read_bytes()[:-30]),
-        [r"fedprox\.csv:5: not a complete row; remove the line", "curves of no row", "missing"],
+        [r"fedprox\.csv:5: not a complete row: the end of the line is missing; remove the line",
+         "curves of no row: .*; mend the rows above", "missing: "],
+    ),
+    "a byte of another encoding": (
+        lambda f: write(f / ROWS, lines(f / ROWS)[0] + b"".join(lines(f / ROWS)[1:]).replace(b"csbm", b"csb\xfc", 1)),
+        [r"fedprox\.csv:2: not a row: byte \d+ of the line \(0xfc\) is not UTF-8", "curves of no row", "missing: "],
+    ),
+    "a field too many": (
+        lambda f: write(f / ROWS, b"".join([*lines(f / ROWS)[:4], lines(f / ROWS)[4].replace(b",", b",,", 1)])),
+        [r"fedprox\.csv:5: not a row: \d+ fields instead of \d+", "curves of no row", "missing: "],
+    ),
+    "a method as a reference": (
+        lambda f: edit(f / ROWS, 2, reference="True"),
+        [r"fedprox\.csv:2: reference is True, of fedprox it is False"],
+    ),
+    "a revision that does not exist": (
+        lambda f: edit(f / ROWS, 2, method_version="99"),
+        [r"fedprox\.csv:2: method_version is 99, of fedprox it is \d+"],
     ),
     "parameters in another form": (
         lambda f: edit(f / ROWS, 2, method_params='{"mu": 0.01}'),
