@@ -89,7 +89,7 @@ def _axes() -> Axes:
 
 
 def _one_task(rows: pd.DataFrame, columns: list[str]) -> None:
-    missing = [name for name in columns if name not in getattr(rows, "columns", ())]
+    missing = [name for name in (*columns, "method", "seed") if name not in getattr(rows, "columns", ())]
     if missing:
         raise UserError(f"rows lack the column {missing[0]!r}: give the data frame of `run` or `load_results`")
     tasks = rows[TASK].drop_duplicates()

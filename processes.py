@@ -64,6 +64,7 @@ def warm_up(threads: int = 1) -> bool:
         return False
     if sys.version_info < (3, 11) or sys.flags.ignore_environment:  # the server would import from the current folder
         return False
+    resource_tracker.ensure_running()  # it would unblock the signals that are blocked below
     modules = os.pathsep.join(map(str, spawn.get_preparation_data("")["sys_path"]))
     variables = {**dict.fromkeys(THREADS, "1"), MARK: UNMARKED, "PYTHONPATH": modules, "PYTHONSAFEPATH": "1"}
     try:

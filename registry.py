@@ -215,13 +215,22 @@ class Registry(Generic[S]):
             if lacking := [each for each in self.needs if not hasattr(cls, each)]:
                 raise ValueError(f"{self.kind} {name!r}: its class has no {', '.join(lacking)}")
             known = self._classes.get(name)
-            if known is not None and known.__qualname__ != cls.__qualname__:
+            if known is not None and not self._is_again(known, cls):
                 raise ValueError(f"{self.kind} {name!r} is registered twice: {known} and {cls}")
             cls.name = name
             self._classes[name] = cls
             return cls
 
         return add
+
+    def _is_again(self, known: type[S], cls: type[S]) -> bool:
+        """Whether a class is `known`, defined again: in a notebook, or in a script, which is `__mp_main__` in workers.
+
+        A built-in class may be replaced for a moment: `load_plugins` restores it with a message.
+        """
+        modules = {each.__module__.replace("__mp_main__", "__main__") for each in (known, cls)}
+        ours = any(module.partition(".")[0] == __package__ for module in modules)
+        return known.__qualname__ == cls.__qualname__ and (len(modules) == 1 or ours)
 
     def stand_in(self, name: str, cls: type[S]) -> None:
         """Register the stand-in of a class of another process; a class of this process takes precedence."""
@@ -315,7 +324,7 @@ def path_argument(name: str, given: Any) -> Path:
         pass
     except RuntimeError:
         raise UserError(f"{name}: the home folder in {path!r} does not exist; give a whole path") from None
-    if given == "":
+    if isinstance(given, str) and not given:
         raise UserError(f"{name} is empty; give a path, or leave it out")
     raise UserError(f"{name} is a path, got {given!r:.60}")
 

@@ -127,6 +127,8 @@ def run(
 
 def _check_observer(observer: object) -> None:
     wanted = ("begun", "started", "round", "finished", "ended")
+    if isinstance(observer, type):
+        raise UserError(f"observer is a class; give an object, {observer.__name__}()")
     if observer is not None and (lacking := [name for name in wanted if not callable(getattr(observer, name, None))]):
         raise UserError(f"observer is an fglbench.Observer; {observer!r:.60} has no method {', '.join(lacking)}")
 

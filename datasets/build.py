@@ -29,6 +29,15 @@ def derive(seed: int, purpose: str) -> int:
     return int(np.random.SeedSequence([seed, tag]).generate_state(1)[0])
 
 
+def parts_for(data: Data, partition: PartitionSpec, clients: int, seed: int) -> list[np.ndarray]:
+    """Return the ids of each client's nodes (graphs). UserError of the partition, and if the parts are not valid."""
+    parts = partition(data, clients, derive(seed, "partition"))
+    problem = ids_problem(parts, clients, data) or cover_problem(parts, data, partition.overlapping)
+    if problem:
+        raise UserError(f"partition {partition.name!r} on {data.name!r}: {problem}")
+    return parts
+
+
 def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, clients: int, seed: int) -> Federation:
     """Divide `data` among `clients` clients.
 
@@ -38,10 +47,7 @@ def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, cli
     roles are not valid.
     """
     data = split.choose(data, seed)
-    parts = partition(data, clients, derive(seed, "partition"))
-    problem = ids_problem(parts, clients, data) or cover_problem(parts, data, partition.overlapping)
-    if problem:
-        raise UserError(f"partition {partition.name!r} on {data.name!r}: {problem}")
+    parts = parts_for(data, partition, clients, seed)
     roles = split(data, parts, derive(seed, "split"))
     if problem := roles_problem(roles, parts, data):
         raise UserError(f"split {split.name!r} on {data.name!r}: {problem}")

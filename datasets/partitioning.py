@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from .spec import DatasetSpec
 
 
+class BadResult(UserError):
+    """A partition or split returned something that is none, instead of refusing the data."""
+
+
 class CuttingSpec(Spec):
     """Base of partitions and splits. tasks: the kinds of dataset that it applies to."""
 
@@ -50,11 +54,11 @@ class PartitionSpec(CuttingSpec):
             parts = [np.sort(part) for part in dealt]
         except (TypeError, ValueError):
             problem = f"partition {self.name!r}: deal gave {type(dealt).__name__}"
-            raise UserError(f"{problem}; give a list with the ids of each client") from None
+            raise BadResult(f"{problem}; give a list with the ids of each client") from None
         parts = [part if len(part) and part.dtype.kind not in "iu" else part.astype(np.int64) for part in parts]
         empty = [str(client) for client, part in enumerate(parts) if not len(part)]
         if empty:
-            raise UserError(
+            raise BadResult(
                 f"partition {self.name!r} leaves client {', '.join(empty)} of {clients} empty on {data.name!r}; "
                 "choose fewer clients or other parameters"
             )

@@ -16,7 +16,7 @@ from pydantic import model_validator
 
 from ..registry import Registry, UserError, option
 from .federation import PARTS, Data, Goal, GraphSetData, NodeData, RowsClient, Task
-from .partitioning import CuttingSpec, by_size, floor
+from .partitioning import BadResult, CuttingSpec, by_size, floor
 
 if TYPE_CHECKING:
     from .spec import DatasetSpec
@@ -62,10 +62,10 @@ class SplitSpec(CuttingSpec):
         role = np.asarray(self.roles(data, parts, np.random.default_rng(seed)))
         if role.shape != (len(data.label),):
             problem = f"roles have shape {role.shape}"
-            raise UserError(f"split {self.name!r} on {data.name!r}: {problem}; give one role per {data.task}")
+            raise BadResult(f"split {self.name!r} on {data.name!r}: {problem}; give one role per {data.task}")
         if role.dtype == np.int8 and not (role == TRAIN).any():  # `build` refuses other types
             problem = f"split {self.name!r} leaves {data.name!r} no training {data.task} at all"
-            raise UserError(f"{problem}; give it a larger share")
+            raise BadResult(f"{problem}; give it a larger share")
         return SplitResult(role, masks(role), [masks(role[ids]) for ids in parts])
 
     @classmethod

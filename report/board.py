@@ -280,7 +280,7 @@ class Board:
 
     def averaged(self, grid: pd.DataFrame) -> pd.DataFrame:
         """Average the tasks of each dataset: tasks x columns to datasets x columns."""
-        return grid.groupby([self.dataset_of[str(task)] for task in grid.index]).mean()
+        return grid.groupby(np.array([self.dataset_of[str(task)] for task in grid.index], dtype=object)).mean()
 
     def over_datasets(self, values: pd.Series) -> pd.Series:
         """Mean of `values`, indexed `(task, entrant)`, over the datasets of the main metric, by entry; NaN if one has

@@ -15,6 +15,7 @@ __all__ = ["main"]
 INTERRUPTED = 130
 APART = "fglbench.benchmark.suites.apart"  # imported by commands with plug-ins
 WORD, LINE = 300, 3000  # limits of an error message in characters
+STOPPED = "stopped; the same command continues from here"
 EXTREME = (OSError, OverflowError, MemoryError, RecursionError)  # the input is too large, or a file is missing
 
 
@@ -29,6 +30,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045 - mus
         warnings.showwarning = lambda message, *_: print(f"fglbench: warning: {message}", file=sys.stderr)
         try:
             return _command(arguments)
+        except KeyboardInterrupt:  # while modules of the command were imported
+            return _complain(STOPPED, INTERRUPTED)
         finally:
             if (apart := sys.modules.get(APART)) is not None:
                 apart.end()
@@ -70,7 +73,7 @@ def _command(arguments: Sequence[str] | None) -> int:
         fix = "see who may read and write there, or give another path" if name else _fix_of(error)
         return _complain(f"this cannot be done: {reason:.200}{name}; {fix}")
     if code == INTERRUPTED:  # typer may return this code for an interrupt
-        return _complain("stopped; the same command continues from here", INTERRUPTED)
+        return _complain(STOPPED, INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 

@@ -57,7 +57,7 @@ def describe(
 def measured(cells: list[Cell]) -> dict[Task, dict[str, float]]:
     """Node task -> properties, in the order of the cells; unavailable datasets are left out."""
     from ...datasets import DATASETS, PARTITIONS
-    from ...datasets.build import derive
+    from ...datasets.build import parts_for
     from ...datasets.describe import properties
     from ...datasets.federation import NodeData
     from ..store.provenance import canonical
@@ -81,7 +81,7 @@ def measured(cells: list[Cell]) -> dict[Task, dict[str, float]]:
         if not isinstance(data, NodeData):
             continue
         partition = first.partition.build(PARTITIONS)
-        partitions = (partition(data, first.clients, derive(seed, "partition")) for seed in seeds)
+        partitions = (parts_for(data, partition, first.clients, seed) for seed in seeds)
         by_seed = [properties(data, parts) for parts in partitions]
         means[task] = {name: sum(values[name] for values in by_seed) / len(by_seed) for name in by_seed[0]}
     return means
@@ -197,7 +197,7 @@ def partition(
 ) -> None:
     """Partition a dataset into clients and show the data of each; --set: parameters of dataset and partition."""
     from ...datasets import DATASETS, PARTITIONS, describe
-    from ...datasets.build import derive
+    from ...datasets.build import parts_for
     from ...datasets.own_data import OwnPartition
 
     if partition is None:
@@ -209,7 +209,7 @@ def partition(
     if clients is None:
         clients = (dataset.own_clients() if isinstance(spec, OwnPartition) else None) or 10
     data = dataset.load()
-    description = describe(data, spec(data, clients, derive(seed, "partition")))
+    description = describe(data, parts_for(data, spec, clients, seed))
     if json:
         counts = [list(map(int, labels)) for labels in description.labels]
         clients_data = zip(description.clients.to_dict("records"), counts, strict=True)

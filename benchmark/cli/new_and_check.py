@@ -140,6 +140,8 @@ def check(
         print_json({"name": name, "passed": not failed, "checks": checks})
     elif failed:
         typer.echo(f"{name}: {failed} of {len(verdicts)} checks failed ({seconds})")
+    elif "ok" not in verdicts:
+        typer.echo(f"{name}: no check applies ({seconds})")
     else:
         typer.echo(f"{name} passes the contract ({len(verdicts)} checks, {seconds})")
     return int(failed > 0)

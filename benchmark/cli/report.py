@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
+from ...files import write_atomically, writing
 from ...registry import UserError, did_you_mean
 from ..store.judged import Verdicts
 from ..store.row_file import LOCKS, LOGS, SHIPPED, WRITTEN
@@ -175,13 +176,15 @@ def export(
         rows = rows[rows["clients"].isin(given.client_numbers(clients))]
     if rows.empty:
         raise UserError(f"no row under {str(folder)!r} fits; `fglbench status --results {folder}` shows what there is")
-    file.parent.mkdir(parents=True, exist_ok=True)
     if file.suffix == ".tex":
-        file.write_text(to_latex(rows, metric), encoding="utf-8")
+        content = to_latex(rows, metric).encode()
     elif file.suffix == ".csv":
-        rows.to_csv(file, index=False)
+        content = rows.to_csv(index=False).encode()
     else:
-        rows.to_parquet(file, index=False)
+        content = rows.to_parquet(index=False)
+    with writing(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, content)
     with answer(json) as said:
         said |= {"file": file, "rows": len(rows), "results": folder}
         typer.echo(f"{file}: {len(rows)} rows of {folder}")

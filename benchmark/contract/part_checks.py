@@ -19,10 +19,11 @@ import torch
 from ...datasets import DatasetSpec, PartitionSpec, SplitSpec
 from ...datasets.build import check_data, cover_problem, ids_problem, roles_problem
 from ...datasets.federation import PARTS, Data, GraphSetData, NodeClient, NodeData
+from ...datasets.partitioning import BadResult
 from ...datasets.splits import SplitResult
 from ...registry import UserError
 from ..engine import Backbone, Batch, Forward, Params, Streams, affine, collate, stream
-from .recording import ATOL, RTOL, Inapplicable, Judgement, demand, judged, named
+from .recording import ATOL, RTOL, ContractError, Inapplicable, Judgement, demand, judged, named
 from .trial import graph_federation, node_federation
 
 COUNTS = (3, 6)  # numbers of clients; the first that a partition accepts is used
@@ -80,6 +81,8 @@ def _made(spec: PartitionSpec | SplitSpec, seed: int) -> Iterator[tuple[Data, An
         for argument in arguments:
             try:
                 made = spec(data, argument, seed)
+            except BadResult as error:
+                raise ContractError(str(error)) from None
             except UserError as error:
                 refused = str(error)
                 continue

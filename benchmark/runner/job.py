@@ -107,6 +107,8 @@ class Job:
         """Plan, load and run. Return the current rows of all cells of the plan. Errors as of these steps."""
         self.prepare()
         plan = self.plan()
+        if stale := plan.stale():
+            tell(f"{stale} of {len(plan.items)} runs have an earlier revision of their method; rerun the stale ones")
         self.run(self.load(plan, tell), observer)
         return self.rows(plan)
 

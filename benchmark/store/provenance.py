@@ -20,6 +20,7 @@ import platform
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,13 +89,25 @@ def origin(cls: type) -> str:
     for name in importlib.metadata.packages_distributions().get(top, ())[:1]:
         about |= {"distribution": name, "version": installed(name)}
     file, folder = source_of(cls)
-    if file is None:
-        return canonical(about)  # defined in an interactive session
+    if file is None:  # defined in an interactive session
+        if text := _text_of_session(cls):
+            about["source"] = hashlib.sha256(text.encode()).hexdigest()[:12]
+        return canonical(about)
     if commit := _git("rev-parse", "--verify", "-q", "HEAD", folder=file.parent):
         about |= {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--", ".", folder=file.parent))}
     files = sorted(folder.rglob("*.py")) if folder else [file]
     about["source"] = hashlib.sha256(b"\0".join(map(_text, files))).hexdigest()[:12]
     return canonical(about)
+
+
+def _text_of_session(cls: type) -> str:
+    """The source of the functions of a class of a notebook, and of its bases there; "" if nothing keeps it."""
+    texts = []
+    for one in (one for one in cls.__mro__ if one.__module__ == cls.__module__):
+        for value in vars(one).values():
+            with suppress(OSError, TypeError):  # no function, or no notebook
+                texts.append(inspect.getsource(getattr(value, "__func__", value)))
+    return "\n".join(texts)
 
 
 def source_of(cls: type) -> tuple[Path | None, Path | None]:

@@ -13,7 +13,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -39,7 +39,7 @@ def load_plugins(names: Iterable[str]) -> tuple[str, ...]:
     """
     plugins = located(names)
     for name in plugins:
-        with _guarded(f"plug-in {name!r}"):
+        with _guarded(f"plug-in {name!r}"), redirect_stdout(sys.stderr):  # its prints are no output of a command
             _load_file(Path(name)) if name.endswith(".py") else importlib.import_module(name)
     return plugins
 
@@ -133,7 +133,9 @@ def _guarded(what: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also SystemExit and the like of a plug-in
         reason = " ".join(str(error).split()) or "no message"
         if "registered twice" in reason:  # an error of the registry
             raise UserError(f"{what}: {reason}; choose another name") from None

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import csv
 import json
+import linecache
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import fglbench
 from fglbench import UserError
 from fglbench.benchmark.store import Store
+from fglbench.benchmark.store.provenance import method_version
 from fglbench.benchmark.suites.select import Request, select
 from fglbench.methods import METHODS
 
@@ -217,6 +221,44 @@ def test_a_method_of_the_session_runs_in_process_only(tmp_path: Path) -> None:
     assert "REFUSED method 'in-a-cell' is defined in this session" in done.stdout, done.stderr
     assert "in_process=True" in done.stdout
     assert "SCORES ['ok']" in done.stdout
+
+
+def defined(module: str, text: str) -> type:
+    """The class `Mine` of a session without a file, as in a notebook, which keeps the text of a cell."""
+    session = sys.modules.setdefault(module, ModuleType(module))
+    cell = f"<cell {hash(text)}>"
+    linecache.cache[cell] = (len(text), None, text.splitlines(keepends=True), cell)
+    exec(compile(text, cell, "exec"), vars(session))
+    return vars(session)["Mine"]
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_method_of_a_notebook_has_the_version_of_its_source() -> None:
+    start = "from fglbench.methods.fedavg import FedAvg\nclass Mine(FedAvg):\n    "
+    text = start + "def skip(self, facts):\n        return 1\n"
+    texts = (text, text.replace("1", "2"), text)
+    first, second, third = (method_version(defined("session_of_a_test", each)) for each in texts)
+    assert first == third != second and all(version.startswith("1+") for version in (first, second))
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_name_of_two_classes_is_refused_and_a_class_defined_again_is_not() -> None:
+    text = "from fglbench.methods.fedavg import FedAvg\nclass Mine(FedAvg):\n    pass\n"
+    METHODS.register("mine-twice")(defined("one_session", text))
+    METHODS.register("mine-twice")(defined("one_session", text))
+    with pytest.raises(ValueError, match="'mine-twice' is registered twice"):
+        METHODS.register("mine-twice")(defined("another_session", text))
+
+
+def test_mistakes_of_arguments_are_one_line(rows: pd.DataFrame, tmp_path: Path) -> None:
+    for call in (
+        lambda: fglbench.run(observer=fglbench.Observer),
+        lambda: fglbench.run(data=rows),
+        lambda: fglbench.compare("fedavg", "local", results=rows),
+        lambda: fglbench.plot.scores(rows.drop(columns="seed")),
+    ):
+        with pytest.raises(UserError):
+            call()
 
 
 def test_in_process_refuses_another_backend(tmp_path: Path) -> None:

@@ -108,6 +108,42 @@ def test_each_breach_of_a_partition_is_found(spec: Uniform, check: str) -> None:
     assert check in failed
 
 
+class Nothing(Uniform):
+    """Has no parts."""
+
+    def deal(self, data: Any, clients: int, rng: np.random.Generator) -> Any:
+        return None
+
+
+class Greedy(Uniform):
+    """Leaves clients empty."""
+
+    def deal(self, data: Any, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        return [np.arange(len(data.label)), *[np.arange(0)] * (clients - 1)]
+
+
+class Untrained(Ratio):
+    """No node trains."""
+
+    def roles(self, data: Any, parts: Any, rng: np.random.Generator) -> np.ndarray:
+        return np.full(len(data.label), 2, np.int8)
+
+
+class Roleless(Ratio):
+    """Has no roles."""
+
+    def roles(self, data: Any, parts: Any, rng: np.random.Generator) -> Any:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [("partition", Nothing()), ("partition", Greedy()), ("split", Untrained()), ("split", Roleless())],
+)
+def test_a_result_that_the_benchmark_refuses_is_a_failure_not_a_refusal(kind: str, spec: Any) -> None:
+    assert {verdict for _, verdict, _ in part_checks.results(kind, spec)} == {"failed"}
+
+
 class Unlabelled(Ratio):
     """Nodes without a label train."""
 

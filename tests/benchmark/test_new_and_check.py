@@ -62,7 +62,7 @@ def test_check_also_runs_on_a_real_dataset(monkeypatch: pytest.MonkeyPatch, cli)
     assert [line.split("  ")[0] for line in lines[: len(method_checks.ON_REAL)]] == [
         f"{name.replace('_', ' ')} on csbm" for name in method_checks.ON_REAL
     ]
-    assert "skipped: it is not at hand: --real fetches it\nfedavg passes" in cli("check fedavg")
+    assert "skipped: it is not at hand: --real fetches it\nfedavg: no check applies" in cli("check fedavg")
     cli("check fedavg --real")
     cli("check fedavg --no-real")
     assert fetches == [True, True, False]
