@@ -214,13 +214,13 @@ def test_links_exist_and_nothing_external_is_loaded(results: Path) -> None:
 
 def test_figures_have_text_a_dark_form_and_one_colour_per_method(tmp_path: Path) -> None:
     rows = [samples.row(d, m, s, 0.5 + 0.01 * i, suite=suite)
-            for suite in ("demo", "other") for i, m in enumerate(("moon", "fedavg", "feddc", "local"))
+            for suite in ("demo", "other") for i, m in enumerate(("moon", "fedavg", "scaffold", "local"))
             for d in ("cora", "wiki") for s in (0, 1)]  # fmt: skip
     read(samples.write(tmp_path / "results", rows), figures=True)
     for suite in ("demo", "other"):
         text = (tmp_path / "results" / "site" / f"{suite}-cora.svg").read_text()
-        assert "prefers-color-scheme: dark" in text and ">FedDC</text>" in text
-        for method in ("fedavg", "feddc", "local"):
+        assert "prefers-color-scheme: dark" in text and ">SCAFFOLD</text>" in text
+        for method in ("fedavg", "scaffold", "local"):
             assert COLOUR_OF[method].lower() in text.lower()
         assert "<rect" not in text.partition("axes_1")[0]  # no white background
 
