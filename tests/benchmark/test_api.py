@@ -60,7 +60,7 @@ def test_every_public_name_is_there_and_documented():
         fglbench.rum  # noqa: B018
 
 
-def test_list_methods_and_show(rows):
+def test_list_methods_and_show(rows, folder):
     frame = fglbench.list_methods()
     assert list(frame.index) == METHODS.names()
     assert dict(frame.loc["majority"]) == {
@@ -70,6 +70,8 @@ def test_list_methods_and_show(rows):
     with pytest.raises(UserError, match="did you mean 'fedprox'"):
         fglbench.show("fedporx")
     assert (fglbench.show("links").kind, fglbench.show("links", kind="suite").kind) == ("split", "suite")
+    own = fglbench.show(str(folder / "own.yaml"))
+    assert (own.kind, own.name, own.facts["runs"]) == ("suite", "own", "2")
     with pytest.raises(UserError, match="unknown dataset 'links'"):
         fglbench.show("links", kind="dataset")
 
