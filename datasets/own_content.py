@@ -45,7 +45,8 @@ def read(folder: Path) -> tuple[Content | None, Mistakes]:
 def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
     label = _without_missing(raw, _plain(raw.label, ("unknown",)), mistakes)
     codes, classes = _coded(label)
-    if FEW <= len(label) < 2 * classes:
+    distinct = FEW <= len(label) < 2 * classes
+    if distinct:
         what = f"{classes} classes for {len(label)} nodes; give the class of each node, not an id or a measured value"
         mistakes.notes.append(f"{raw.at('label', 0)}: {what}")
     unlabelled = sorted(set(raw.label[label == ""].tolist()) - {""})
@@ -76,7 +77,7 @@ def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
         return None
     note_similar_words(label, lambda i: raw.at("label", i), ("labels", "classes"), mistakes)
     note_similar_words(client, lambda i: raw.at("client", i), ("clients", "clients"), mistakes)
-    if len(label) >= 2 * classes:
+    if not distinct:
         note_determined_features(raw, codes, "label", mistakes)
     if raw.part is not None:
         note_determined_features(raw, _coded(raw.part)[0], "split", mistakes)

@@ -280,6 +280,7 @@ class Board:
 
     def averaged(self, grid: pd.DataFrame) -> pd.DataFrame:
         """Average the tasks of each dataset: tasks x columns to datasets x columns."""
+        # an array: pandas takes a list for names of columns if a method has the name of each dataset
         return grid.groupby(np.array([self.dataset_of[str(task)] for task in grid.index], dtype=object)).mean()
 
     def over_datasets(self, values: pd.Series) -> pd.Series:

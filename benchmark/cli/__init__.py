@@ -30,7 +30,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045 - mus
         warnings.showwarning = lambda message, *_: print(f"fglbench: warning: {message}", file=sys.stderr)
         try:
             return _command(arguments)
-        except KeyboardInterrupt:  # while modules of the command were imported
+        except KeyboardInterrupt:  # also while the modules of the command are imported
             return _complain(STOPPED, INTERRUPTED)
         finally:
             if (apart := sys.modules.get(APART)) is not None:
@@ -54,7 +54,7 @@ def _command(arguments: Sequence[str] | None) -> int:
     except usage_error as error:
         where = f"; see {error.ctx.command_path} -h" if getattr(error, "ctx", None) else ""
         return _complain(f"{error.format_message().rstrip('.')}{where}")
-    except (KeyboardInterrupt, typer.Abort):
+    except typer.Abort:
         code = INTERRUPTED
     except BrokenPipeError:  # the reader of the output has ended, for example `head`
         sys.stderr.close()

@@ -119,7 +119,7 @@ def _rows(by_dataset: Mapping[str, list[Study]], scored: list[Cell], tuner: Tune
     with as_interrupts():
         for group in by_dataset.values():
             tuner.run(group, complain, lambda: Display(plain_console(), "val"))
-        cells, _ = at_settings(scored, read_tuned(tuner.out))
+        cells = at_settings(scored, read_tuned(tuner.out))
         job = Job([(suite, cell) for cell in cells], Store(tuner.results), tuner.options)
         return job.carry_out(complain, Display(plain_console()))
 

@@ -280,12 +280,12 @@ def _what(cls: type[DatasetSpec]) -> str:
 
 def _checked(spec: DatasetSpec) -> str:
     """How the content of a dataset is checked, in words."""
-    from ...datasets.own_data import OWN
+    from ...datasets.own_data import OwnData
 
     if spec.parts != (spec,):
         return "; ".join(f"{part.name}: {_checked(part)}" for part in spec.parts)
     if not spec.routes:
-        return "yours; rows have its fingerprint" if spec.name.startswith(OWN) else "generated, nothing to check"
+        return "yours; rows have its fingerprint" if isinstance(spec, OwnData) else "generated, nothing to check"
     if spec.fingerprint is None:
         return "NOT checked: no fingerprint is registered for this dataset"
     if spec.unverified:

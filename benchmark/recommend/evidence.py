@@ -147,8 +147,7 @@ def facts_of(cell: Cell) -> Facts:
         raise UserError(f"`recommend` is for node classification; split {cell.split.name} is for {cell.task}")
     data = cell.dataset.build(DATASETS).load()
     federation = FederationCache().get(cell)
-    if not isinstance(data, NodeData):
-        raise UserError(f"{name} is no graph with labelled nodes")
+    assert isinstance(data, NodeData)  # by its task
     training = training_counts(federation, data.num_classes)
     if not training.sum():
         raise UserError(f"{name}: no client has a training node; give a column split, or --split")

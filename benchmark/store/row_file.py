@@ -122,27 +122,33 @@ def record(values: Iterable[Any]) -> bytes:
 
 def fields_of(line: bytes) -> list[str] | None:
     """The fields of a line; None for a damaged line: cut by a crash, or filled with zeros by a power cut."""
-    if not line.endswith(b"\n") or b"\0" in line:
-        return None
     try:
-        return next(csv.reader([line.replace(b"\r\n", b"\n").decode()], strict=True), [])
-    except (UnicodeDecodeError, csv.Error):
+        return _parsed(line)
+    except ValueError:
         return None
 
 
 def damage(line: bytes) -> str:
     """What is wrong with a line that is no row, in words."""
-    if not line.endswith(b"\n"):
-        return "not a complete row: the end of the line is missing"
-    if b"\0" in line:
-        return f"not a row: byte {line.index(0) + 1} of the line is zero"
     try:
-        fields = next(csv.reader([line.replace(b"\r\n", b"\n").decode()], strict=True), [])
+        return f"not a row: {len(_parsed(line))} fields instead of {len(COLUMNS)}"
+    except ValueError as error:
+        return str(error)
+
+
+def _parsed(line: bytes) -> list[str]:
+    """The fields of a line. ValueError, in words, for a damaged line."""
+    if not line.endswith(b"\n"):
+        raise ValueError("not a complete row: the end of the line is missing")
+    if b"\0" in line:
+        raise ValueError(f"not a row: byte {line.index(0) + 1} of the line is zero")
+    try:
+        return next(csv.reader([line.replace(b"\r\n", b"\n").decode()], strict=True), [])
     except UnicodeDecodeError as error:
-        return f"not a row: byte {error.start + 1} of the line ({line[error.start]:#x}) is not UTF-8"
+        place, byte = error.start + 1, line[error.start]
+        raise ValueError(f"not a row: byte {place} of the line ({byte:#x}) is not UTF-8") from None
     except csv.Error as error:
-        return f"not a row of a CSV file: {error}"
-    return f"not a row: {len(fields)} fields instead of {len(COLUMNS)}"
+        raise ValueError(f"not a row of a CSV file: {error}") from None
 
 
 def split(path: Path) -> Iterator[tuple[int, bytes, list[str] | None]]:

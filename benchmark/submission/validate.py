@@ -175,7 +175,7 @@ def expected(suite: str, method: str, table: Table | None = None) -> Expected:
     cells = cells_of(suite, method)
     if load_suite(suite).lists(method) or method not in (table or {}):
         return cells
-    return _by_seed(at_settings([cell for seeds in cells.values() for cell in seeds.values()], table or {})[0])
+    return _by_seed(at_settings([cell for seeds in cells.values() for cell in seeds.values()], table or {}))
 
 
 @cache

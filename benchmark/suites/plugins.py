@@ -131,9 +131,7 @@ def _guarded(what: str) -> Iterator[None]:
     before = [(one, name, one.cls(name)) for one in REGISTRIES.values() for name in one.names() if _built_in(one, name)]
     try:
         yield
-    except UserError:
-        raise
-    except KeyboardInterrupt:
+    except (UserError, KeyboardInterrupt):
         raise
     except BaseException as error:  # also SystemExit and the like of a plug-in
         reason = " ".join(str(error).split()) or "no message"

@@ -46,7 +46,7 @@ from .suite import (
     load_suite,
     worded,
 )
-from .tuned import Table, read_tuned
+from .tuned import Table, read_tuned, without_settings
 
 
 def apply_settings(cells: Sequence[Cell], settings: Sequence[Setting]) -> list[Cell]:
@@ -122,8 +122,9 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
         untuned += told_untuned(suite.name, narrowed.untuned())
         cells = apply_settings(narrowed.cells(), settings) if settings else narrowed.cells()
         if table is not None:
-            cells, without = at_settings(cells, table)
-            untuned += told_without(request.tuned, without)
+            pairs = dict.fromkeys((cell.method.name, cell.dataset.name) for cell in cells)
+            untuned += told_without(request.tuned, without_settings(pairs, table))
+            cells = at_settings(cells, table)
         reason_of = {key: impossible(cell) for key, cell in {_checked(cell): cell for cell in cells}.items()}
         reasons = [reason_of[_checked(cell)] for cell in cells]
         if not request.all_suites:  # where a method of `--all` does not apply, it is not run
@@ -141,16 +142,15 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
     return list(distinct.values()), told_left(left, defaults)
 
 
-def at_settings(cells: Sequence[Cell], table: Table) -> tuple[list[Cell], list[tuple[str, str]]]:
-    """The cells whose method has settings for their dataset, with these settings, and the pairs (method, dataset)
-    without settings. UserError if none has, and as for `Tuned.scored`."""
+def at_settings(cells: Sequence[Cell], table: Table) -> list[Cell]:
+    """The cells whose method has settings for their dataset, with these settings. UserError if none has, and as for
+    `Tuned.scored`."""
     pairs = [(cell, table.get(cell.method.name, {}).get(cell.dataset.name)) for cell in cells]
     tuned = [chosen.scored(cell) for cell, chosen in pairs if chosen is not None]
-    without = dict.fromkeys((cell.method.name, cell.dataset.name) for cell, chosen in pairs if chosen is None)
     if cells and not tuned:
         known = sorted({f"{method} on {dataset}" for method, by_dataset in table.items() for dataset in by_dataset})
         raise UserError(f"the tuned settings are of other methods and datasets: {listed(known, NAMED)}")
-    return tuned, list(without)
+    return tuned
 
 
 def with_own(request: Request, name: str | None) -> Request:

@@ -42,7 +42,7 @@ from ...registry import SEED_BOUND, Registry, UserError, did_you_mean, seed_rang
 from ..engine.backbones import BACKBONES
 from ..store.row_file import NAME, RESERVED
 from .cell import Cell, Choice, Part, settled, train_config
-from .tuned import Table, Tuned, read_tuned, tuned_file
+from .tuned import Table, Tuned, read_tuned, tuned_file, without_settings
 
 T = TypeVar("T")
 B = TypeVar("B", bound=Part)
@@ -230,7 +230,7 @@ class Suite(Part):
         """The pairs (method, dataset) that must be tuned before they can run."""
         wanted = self._tuned()
         table = read_tuned(self.tuned_file) if wanted else {}
-        return [(method, dataset) for method, dataset in wanted if dataset not in table.get(method, {})]
+        return without_settings(wanted, table)
 
     def lists(self, method: str) -> bool:
         """Whether a method is named in the suite. If another method is requested, it runs on all tasks."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -115,6 +115,11 @@ class Tuned(Values):
 
 
 Table = dict[str, dict[str, Tuned]]  # method -> dataset -> setting
+
+
+def without_settings(pairs: Iterable[tuple[str, str]], table: Table) -> list[tuple[str, str]]:
+    """The pairs (method, dataset) that have no setting."""
+    return [(method, dataset) for method, dataset in pairs if dataset not in table.get(method, {})]
 
 
 def tuned_file(name: str) -> Path:

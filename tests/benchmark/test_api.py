@@ -252,7 +252,7 @@ def test_a_name_of_two_classes_is_refused_and_a_class_defined_again_is_not() -> 
         METHODS.register("mine-twice")(defined("another_session", text))
 
 
-def test_mistakes_of_arguments_are_one_line(rows: pd.DataFrame, tmp_path: Path) -> None:
+def test_mistakes_of_arguments_are_one_line(rows: pd.DataFrame) -> None:
     for call in (
         lambda: fglbench.run(observer=fglbench.Observer),
         lambda: fglbench.run(data=rows),

@@ -172,7 +172,7 @@ def packed(workdir: Path, chosen: Tuned) -> Callable[..., tuple[int, Path]]:
         stamp = {"environment": digest, "git_sha": "a" * 40, "git_dirty": False, "submitter": "someone"}
         cells, _ = parted(Request(suites=("tiny",), methods=(method,)))
         federations = FederationCache()
-        for cell in at_settings([cell for _, cell in cells], read_tuned(workdir / "own" / f"{method}.tuned.yaml"))[0]:
+        for cell in at_settings([cell for _, cell in cells], read_tuned(workdir / "own" / f"{method}.tuned.yaml")):
             store.append_row(execute(cell, "tiny", store, federations, stamp))
         return main(["submit", method, "--results", "own", "--out", "out", *OPTIONS]), workdir / "out"
 
