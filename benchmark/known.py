@@ -170,15 +170,15 @@ STATES = {"ok": DONE, "skipped": SKIPPED}  # status -> state; any other status: 
 @dataclass(frozen=True)
 class Progress:
     """The progress of a suite. cells: number of its cells. rows: current rows of its cells. others: rows of methods,
-    datasets or settings that the suite does not have. stale: number of rows of an earlier revision. untuned: messages
-    about cells that are left out until they are tuned."""
+    datasets or settings that the suite does not have. stale: number of rows of an earlier revision. left_out: messages
+    about cells that are left out."""
 
     suite: str
     cells: int = 0
     rows: list[Standing] = field(default_factory=list)
     others: list[Standing] = field(default_factory=list)
     stale: int = 0
-    untuned: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
         """Return state -> number of cells; `stale` cells are also counted as done."""
@@ -215,19 +215,19 @@ def overview(results: Path, suites: Collection[str] = ()) -> list[Progress]:
 
 def _progress(store: Store, suite: str) -> Progress:
     if suite in catalogue()["suite"]:
-        name, keys, untuned = suite, cell_keys(suite), told_untuned(suite, untuned_pairs(suite))
+        name, keys, left_out = suite, cell_keys(suite), told_untuned(suite, untuned_pairs(suite))
     else:
+        from .suites.select import Request, parted
         from .suites.suite import load_suite
 
-        loaded = load_suite(suite)
-        name, keys = loaded.name, [cell.key for cell in loaded.cells()]
-        untuned = told_untuned(name, loaded.untuned())
+        name, (cells, left_out) = load_suite(suite).name, parted(Request(suites=(suite,)))
+        keys = [cell.key for _, cell in cells]
     order = {key: place for place, key in enumerate(keys)}
     rows = store.standing(name)
     mine = sorted((row for row in rows if row.key in order), key=lambda row: order[row.key])
     others = [row for row in rows if row.key not in order]
     stale = sum(row.status == "ok" and outdated(row, _version(row.method)) for row in mine)
-    return Progress(name, len(keys), mine, others, stale, untuned)
+    return Progress(name, len(keys), mine, others, stale, left_out)
 
 
 def _version(method: str) -> str:

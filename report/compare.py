@@ -15,6 +15,7 @@ from . import text
 from .board import Board
 from .inference import RULE, Inference
 from .loading import load_boards
+from .provenance import different_data
 from .statistics import MIN_SEEDS, Posterior, paired_difference
 from .templating import document
 from .text import ABSENT, count, markdown_table, plain, score_text
@@ -25,7 +26,7 @@ class Comparison:
     """tasks: one line per task with scores of both for a common seed: task, dataset, n (seeds), first, second,
     difference, low, high (95% t interval over seeds), p. datasets: mean difference per dataset. scope: the datasets of
     mean, low, high (the 95% interval of the posterior) and verdict, as "2 datasets"; verdict is a sentence. Scores and
-    differences are fractions."""
+    differences are fractions. cautions: sentences on rows that were made on different data or partitions."""
 
     suite: str
     first: str
@@ -37,6 +38,7 @@ class Comparison:
     low: float
     high: float
     verdict: str
+    cautions: tuple[str, ...] = ()
 
 
 def compare(board: Board, first: str, second: str) -> Comparison | None:
@@ -63,7 +65,9 @@ def compare(board: Board, first: str, second: str) -> Comparison | None:
     scope = count(len(averaged), "dataset") + " of one metric" * (len(main) < len(datasets))
     if inference.unit == "seed" and (tasks.loc[tasks["dataset"].isin(main), "n"] < MIN_SEEDS).any():
         scope += f" with at least {MIN_SEEDS} common seeds"
-    return Comparison(board.suite, first, second, tasks, datasets, scope, mean, over.low, over.high, verdict)
+    rows = board.scored[board.scored["entrant"].isin([first, second])]
+    average = scope, mean, over.low, over.high
+    return Comparison(board.suite, first, second, tasks, datasets, *average, verdict, tuple(different_data(rows)))
 
 
 def _verdict(first: str, second: str, posterior: Posterior, unit: str) -> str:
@@ -109,7 +113,7 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
     datasets, mean, verdict = comparison.datasets.to_dict(), comparison.mean, comparison.verdict
     return {
         **names, "tasks": tasks.to_dict("records"), "datasets": datasets, "mean": mean, "interval": interval,
-        "scope": comparison.scope, "verdict": verdict,
+        "scope": comparison.scope, "verdict": verdict, "cautions": comparison.cautions,
     }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pandas as pd
@@ -104,14 +104,25 @@ def cautions(board: Board) -> list[str]:
     for method, versions in board.scored.groupby("method", sort=True)["computed_with"].nunique().items():
         if versions > 1:
             texts.append(f"scores of {md(method)} come from {versions} versions of its code")
-    for task, task_rows in board.scored.groupby("task_label", sort=True):
-        if task_rows["dataset_fingerprint"].nunique() > 1:
-            texts.append(f"rows of {md(task)} were made on different data (fingerprints differ)")
-        if (task_rows.groupby("seed")["partition_hash"].nunique() > 1).any():
-            texts.append(f"on {md(task)} methods with the same seed had different partitions: seeds are not paired")
+    texts += different_data(board.scored, md)
     dirty = int(rows["git_dirty"].eq(True).sum())
     if dirty:
         texts.append(f"{count(dirty, 'row')} from a checkout with uncommitted changes")
+    return texts
+
+
+def different_data(rows: pd.DataFrame, shown: Callable[[object], str] = plain) -> list[str]:
+    """Sentences on tasks whose rows had different data, or different partitions for one seed.
+
+    rows: of `Board.scored`. shown: a task's label -> its text.
+    """
+    texts = []
+    for label, task_rows in rows.groupby("task_label", sort=True):
+        task = shown(label)
+        if task_rows["dataset_fingerprint"].nunique() > 1:
+            texts.append(f"rows of {task} were made on different data (fingerprints differ)")
+        if (task_rows.groupby("seed")["partition_hash"].nunique() > 1).any():
+            texts.append(f"on {task} methods with the same seed had different partitions: seeds are not paired")
     return texts
 
 

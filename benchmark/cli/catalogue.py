@@ -135,4 +135,4 @@ def _remarks(suites: list[Progress], results: Path, empty: int) -> list[str]:
         lines.append("others: rows of methods, datasets or settings that the suite itself does not have")
     if empty > 0:
         lines.append(f"{empty} more suites have no row in {results} (fglbench list suites)")
-    return lines + [line for progress in suites for line in progress.untuned]
+    return lines + [line for progress in suites for line in progress.left_out]

@@ -189,12 +189,13 @@ def test_status_lists_the_suites_of_the_user(suite, tmp_path, cli):
     assert "status -s FILE.yaml" in output
 
 
-def test_status_says_which_methods_of_a_suite_are_not_tuned(tiny, tmp_path, cli):
+def test_status_says_which_methods_of_a_suite_cannot_run(tiny, tmp_path, cli):
     path = tmp_path / "half.yaml"
-    path.write_text(tiny.replace("[fedavg, local]", "[{name: fedavg, params: tuned}, local]"))
+    path.write_text(tiny.replace("[fedavg, local]", "[{name: fedavg, params: tuned}, local, gcfl]"))
     output = cli(f"status -s {path} --results {tmp_path}")
     assert [line.split() for line in output.splitlines() if line.startswith("half")] == [["half", "2", *"000200"]]
     assert "suite 'half': no tuned settings of fedavg on csbm; `fglbench tune -s half" in output
+    assert "suite 'half': gcfl is defined for graph classification" in output
 
 
 @pytest.mark.parametrize("into", [["--into", "~/made"], ["--into=~/made"]])

@@ -212,6 +212,9 @@ def test_cautions_name_inconsistent_rows(tmp_path: Path) -> None:
     for words in ("scores of a come from 2 versions", "1 row from a checkout with uncommitted",
                   "seeds are not paired", "fingerprints differ"):  # fmt: skip
         assert words in text
+    compared = CliRunner().invoke(app, ["compare", "a", "b", "--results", str(tmp_path / "results")]).output
+    assert "Caution: rows of cora were made on different data (fingerprints differ)" in compared
+    assert "Caution: on cora methods with the same seed had different partitions" in compared
 
 
 def test_no_rows_is_a_clear_error(tmp_path: Path) -> None:
