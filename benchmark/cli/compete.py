@@ -19,6 +19,7 @@ from . import common as given
 from .common import answer, complain, plain_console
 from .run import ask
 from .submit import Meta, packed
+from .tune import count_studies
 
 if TYPE_CHECKING:
     from ..compete import Standing
@@ -165,7 +166,7 @@ def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float
     hours = tuning.hours + runs.hours
     workers = options.workers(len(scored))
     typer.echo(
-        f"{len(each)} studies ({sum(study.size for study in each)} trials) and {len(scored)} runs: about {hours:.1f} "
+        f"{count_studies(each)} ({sum(study.size for study in each)} trials) and {len(scored)} runs: about {hours:.1f} "
         f"core-hours, {60 * hours / workers:.0f} min on {workers} worker{'s' * (workers > 1)}, if a round costs what "
         "FedAvg's costs (by published timings)"
     )

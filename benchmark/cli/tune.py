@@ -110,15 +110,22 @@ def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool, said: dict[str, Any]
 
 
 def _next(wanted: Wanted, tuner: Tuner) -> str:
-    if wanted.own_dataset is None:
-        return f"fglbench run -s {wanted.suite}"
+    """The command that runs what was tuned with the chosen settings."""
     from ...datasets.own_data import folder_of
+    from ..suites.suite import load_suite
 
-    metric = "".join(
-        f" --metric {text.partition('=')[2]}" for text in wanted.settings if text.startswith("dataset.metric=")
-    )
-    where = [shlex.quote(str(path)) for path in (folder_of(wanted.own_dataset), tuner.out, tuner.results)]
-    return f"fglbench run --data {where[0]}{metric} --tuned {where[1]} --results {where[2]}"
+    own = wanted.own_dataset
+    words = ["-s", wanted.suite] if own is None else ["--data", str(folder_of(own))]
+    words += ["-m", ",".join(wanted.methods)] if wanted.methods else []
+    words += ["-d", ",".join(wanted.datasets)] if wanted.datasets else []
+    for text in wanted.settings:
+        metric = text.removeprefix("dataset.metric=")
+        words += ["--set", text] if metric == text else ["--metric", metric]
+    if own is not None or tuner.out != load_suite(wanted.suite).tuned_file:
+        words += ["--tuned", str(tuner.out)]
+    words += [] if own is None and tuner.results == Path(SHIPPED) else ["--results", str(tuner.results)]
+    words += [word for plugin in tuner.options.plugins for word in ("--plugin", plugin)]
+    return shlex.join(["fglbench", "run", *words])
 
 
 def _tuned(tuner: Tuner, group: list[Study]) -> list[dict[str, Any]]:
@@ -148,14 +155,14 @@ def _tell_cost(studies: list[Study]) -> list[dict[str, Any]]:
         table.add_row(study.cell.method.name, study.cell.dataset.name, *numbers)
     plain_console().print(table)
     cells, rounds = sum(study.size for study in studies), sum(study.rounds for study in studies)
-    typer.echo(f"{_studies(studies)}: {cells} runs, {rounds} rounds")
+    typer.echo(f"{count_studies(studies)}: {cells} runs, {rounds} rounds")
     return [
         {"study": study.id, "settings": study.design.own_settings, "trials_per_rung": study.sizes,
          "rounds_per_rung": study.rungs, "runs": study.size, "rounds": study.rounds} for study in studies
     ]  # fmt: skip
 
 
-def _studies(studies: Sized) -> str:
+def count_studies(studies: Sized) -> str:
     return f"{len(studies)} stud{'y' if len(studies) == 1 else 'ies'}"
 
 
@@ -171,7 +178,7 @@ def _tell_hours(tuner: Tuner, name: str, studies: list[Study]) -> None:
         typer.echo(told(costs.of(planned for study in studies for planned in study.planned())))
         left = tuner.left(studies)
         cells = sum(number for runs in left for _, number in runs)
-        typer.echo(f"left: {_studies(left)}, {cells} runs: {told(costs.of(chain.from_iterable(left)))}")
+        typer.echo(f"left: {count_studies(left)}, {cells} runs: {told(costs.of(chain.from_iterable(left)))}")
         if scored:
             cost = told(costs.of((cell, 1) for cell in scored))
             typer.echo(f"{len(scored)} runs of the suite with the chosen settings: {cost}")

@@ -204,7 +204,11 @@ def test_tune_and_compete_plan_a_plug_in_from_its_process(
     options = ["--plugin", str(judged), "--results", str(tmp_path / "rows"), "--out", str(tmp_path / "chosen.yaml")]
     output = cli(["tune", "-s", suite, "-m", "judged", "--trials", "3", "-j", "1", *options, *plan])
     assert "judged" in (output if plan else (tmp_path / "chosen.yaml").read_text())
-    assert "1 studies" in cli(f"compete {judged} --quick -d cora --dry-run")
+    if not plan:
+        following = output.strip().splitlines()[-1].partition("next: fglbench ")[2]
+        assert f"-m judged --tuned {tmp_path / 'chosen.yaml'}" in following
+        assert "gcn judged, seeds 0" in cli(f"{following} --seeds 1 --dry-run")
+    assert "1 study" in cli(f"compete {judged} --quick -d cora --dry-run")
 
 
 REGISTERS = """
