@@ -304,6 +304,13 @@ def text_argument(name: str, given: Any) -> str:
     return str(given)
 
 
+def flag_argument(name: str, given: Any) -> bool:
+    """Return True or False. UserError for another value."""
+    if type(given).__name__ not in ("bool", "bool_"):  # of Python or NumPy
+        raise UserError(f"{name} is True or False, got {given!r:.60}")
+    return bool(given)
+
+
 def whole_argument(name: str, given: Any) -> int:
     """Return a whole number, also of NumPy or PyTorch. UserError for another value."""
     try:

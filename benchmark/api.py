@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..metrics import sign
-from ..registry import UserError, path_argument, several, text_argument
+from ..registry import UserError, flag_argument, path_argument, several, text_argument
 from .known import Known, listed, look_up, overview
 from .store import Store
 from .store.row_file import WRITTEN, reading
@@ -82,6 +82,9 @@ def run(
     A failed cell has a row too. Warns of each unavailable dataset, and runs the others. UserError for anything unknown,
     if there is nothing to run, or if the folder cannot be written.
     """
+    flags = {"all_suites": all_suites, "quick": quick, "missing_rows": missing_rows, "embeddings": embeddings}
+    for name, flag in (flags | {"save_models": save_models, "in_process": in_process}).items():
+        flag_argument(name, flag)
     if not in_process:
         _check_process()
         _check_methods(methods)

@@ -201,7 +201,7 @@ def _of_clients(
     given: Sequence[Any], clients: Sequence[NodeClient | GraphClient], federation: Federation
 ) -> list[torch.Tensor]:
     if len(given) != len(clients):
-        raise UserError(f"predictions of {len(given)} clients, where the federation has {len(clients)}")
+        raise UserError(f"predictions are of {len(given)} of the {len(clients)} clients; give an array per client")
     parts = [
         _numbers(part, len(_ids(client)), federation, f"client {number}")
         for number, (part, client) in enumerate(zip(given, clients, strict=True))
@@ -222,9 +222,10 @@ def _numbers(given: Any, rows: int, federation: Federation, where: str) -> torch
     classes, shape = federation.num_classes, tuple(numbers.shape)
     whole = not (numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool)
     if shape == (rows,) and whole:
+        numbers = numbers.long()  # PyTorch has no minimum of uint16 to uint64
         if rows and not 0 <= int(numbers.min()) <= int(numbers.max()) < classes:
             raise UserError(f"predictions for {where}: classes are 0 to {classes - 1}")
-        return numbers.long()
+        return numbers
     if shape == (rows, classes) and numbers.is_floating_point() and bool(torch.isfinite(numbers).all()):
         return numbers
     wanted = f"{rows} whole numbers, or ({rows}, {classes}) finite numbers"

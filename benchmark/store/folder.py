@@ -36,7 +36,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from ... import files
-from ...registry import UserError, path_argument
+from ...registry import UserError, did_you_mean, path_argument, text_argument
 from . import row_file
 from .row_file import LOCKS, LOGS, SUBMISSIONS, is_rows, place, reading, safe_name
 from .schema import COLUMNS, EXPERIMENT, RULES, AnyRow, Row, Standing, loaded
@@ -183,12 +183,16 @@ def load_results(
     """The current rows as a data frame with the columns of `schema.Row` (None for a missing value).
 
     results: a folder; by default `runs` if it has rows, else `results`. expand: replace the columns of JSON by one
-    column per setting, as `training.lr` or `method.mu`. UserError if there is no folder.
+    column per setting, as `training.lr` or `method.mu`. UserError if there is no folder, or
+    no row of the suite.
     """
     import pandas as pd
 
     path = reading(suite) if results is None else path_argument("results", results)
-    rows = Store(path).existing().rows(suite, latest_only=True)
+    store = Store(path).existing()
+    if suite is not None and suite not in (known := store.suites()):
+        raise did_you_mean(text_argument("suite", suite), known, "suite with results")
+    rows = store.rows(suite, latest_only=True)
     frame: pd.DataFrame = pd.DataFrame([row.model_dump() for row in rows], columns=COLUMNS)
     return expanded(frame) if expand else frame
 

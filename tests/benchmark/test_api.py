@@ -142,13 +142,21 @@ def test_two_classes_are_scored_by_the_area_under_the_curve(federation):
         (lambda n, c: np.full((n, c), np.nan), "finite numbers"),
         (lambda n, c: torch.zeros(n, dtype=torch.bool), "120 whole numbers, or"),
         (lambda n, c: torch.zeros(n, dtype=torch.complex64), "120 whole numbers, or"),
-        (lambda n, c: [np.zeros(n, int)], "predictions of 1 clients, where the federation has 3"),
+        (lambda n, c: [np.zeros(n, int)], "predictions are of 1 of the 3 clients"),
         (lambda n, c: "no", "no array of numbers"),
     ],
 )
 def test_malformed_predictions_are_refused(csbm, make, words):
     with pytest.raises(UserError, match=words):
         fglbench.evaluate(make(len(csbm.whole.label), csbm.num_classes), csbm)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32, np.uint64])
+def test_unsigned_classes_are_classes(csbm, kind):
+    classes = np.random.default_rng(0).integers(0, csbm.num_classes, len(csbm.whole.label))
+    assert fglbench.evaluate(classes.astype(kind), csbm).score == fglbench.evaluate(classes, csbm).score
+    with pytest.raises(UserError, match="classes are 0 to"):
+        fglbench.evaluate(np.full(len(classes), np.iinfo(kind).max, kind), csbm)
 
 
 def test_a_set_of_graphs_has_no_classes_to_score(graph_sets):

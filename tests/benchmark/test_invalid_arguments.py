@@ -84,6 +84,8 @@ def test_an_empty_argument_is_refused(cli, tmp_path, monkeypatch, arguments, mes
         ({"datasets": ["CSBM"]}, "unknown dataset 'CSBM'; did you mean 'csbm'"),
         ({"observer": object()}, "observer is an fglbench.Observer; <object object"),
         ({"plugins": ["."]}, "plug-in '.' is neither a Python file"),
+        ({"quick": "no"}, "quick is True or False, got 'no'"),
+        ({"save_models": "x"}, "save_models is True or False, got 'x'"),
     ],
 )
 def test_the_python_interface_names_a_value_of_another_kind(suite, tmp_path, words, message):
@@ -103,6 +105,8 @@ def test_the_python_interface_names_a_value_of_another_kind(suite, tmp_path, wor
         (lambda suite: fglbench.evaluate([0], None), "give the predictions, then what `federation` returned"),
         (lambda suite: fglbench.load_results(""), "results is empty"),
         (lambda suite: fglbench.load_results(3), "results is a path, got 3"),
+        (lambda suite: fglbench.load_results("results", "quik"), "suite with results 'quik'; did you mean 'quick'?"),
+        (lambda suite: fglbench.load_results("results", 3), "suite is a text that is not empty, got 3"),
         (lambda suite: fglbench.show(None), "name is a text that is not empty, got None"),
         (lambda suite: fglbench.list_methods(plugins="x.py"), "plugins is a list of values"),
         (lambda suite: fglbench.compare(None, "fedavg"), "first is a text that is not empty, got None"),
