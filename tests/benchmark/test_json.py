@@ -24,6 +24,15 @@ def test_check(json_of) -> None:
     assert {each["verdict"] for each in document["checks"]} <= {"ok", "skipped"}
 
 
+@pytest.mark.usefixtures("registries")
+def test_prints_of_a_plug_in_are_no_output(json_of, tmp_path: Path) -> None:
+    lines = ["print('hello')", "from fglbench.methods import METHODS", "from fglbench.methods.fedavg import FedAvg"]
+    (tmp_path / "talks.py").write_text("\n".join([*lines, "METHODS.register('talks')(type('Talks', (FedAvg,), {}))"]))
+    assert json_of(f"show talks --plugin {tmp_path / 'talks.py'}")["name"] == "talks"
+    suites = json_of(f"status --plugin {tmp_path / 'talks.py'} --results {tmp_path / 'absent'}")
+    assert {entry["cells"] for entry in suites if entry["suite"] == "quick"} == {36}
+
+
 def test_data(json_of) -> None:
     listed = {each["name"]: each for each in json_of("data list")["datasets"]}
     assert listed["csbm"]["in_cache"] == "generated" and listed["cora"]["task"] == "node"

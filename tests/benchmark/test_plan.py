@@ -51,6 +51,13 @@ def test_rows_decide_the_state_of_a_cell(cells, store):
     assert [row.error for row in plan.rows("skipped")] == ["why"]
 
 
+def test_python_says_that_rows_are_stale(cells, store):
+    said = []
+    job = Job(cells[:2], store, Options(), in_process=True)
+    assert [row.status for row in job.carry_out(said.append)] == ["ok", "ok"]
+    assert said == ["1 of 2 runs have an earlier revision of their method; rerun the stale ones"]
+
+
 @pytest.mark.parametrize(
     ("rerun", "seeds"),
     [

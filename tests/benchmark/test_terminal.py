@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import itertools
+import os
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +68,21 @@ def test_readers_use_runs_if_it_has_rows(
     assert main(["export", str(tmp_path / "rows.xls")]) == 2 and main(["export", "a.csv", "-m", "moon"]) == 2
     monkeypatch.chdir(tmp_path)
     assert reading() == Path("results")
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet", "table.tex"])
+def test_an_export_to_a_full_disk_keeps_the_old_file(
+    ran: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cli, name: str
+) -> None:
+    (tmp_path / name).write_text("old")
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("fglbench.files.os.fsync", full)
+    error = cli(["export", str(tmp_path / name), "--results", str(ran[0] / "runs")], 2)
+    assert error == f"fglbench: cannot write '{tmp_path / name}': No space left on device\n"
+    assert (tmp_path / name).read_text() == "old" and len(list(tmp_path.iterdir())) == 1
 
 
 def test_the_readme_next_to_runs_is_unchanged(ran: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, cli) -> None:

@@ -17,7 +17,7 @@ from fglbench.benchmark.cli import main
 from fglbench.benchmark.cli.data import _checked, app
 from fglbench.benchmark.suites.catalogue import PROPERTIES, TASK, read_properties, write_properties
 from fglbench.benchmark.suites.suite import load_suite
-from fglbench.datasets import DATASETS, content as contents
+from fglbench.datasets import DATASETS, PARTITIONS, PartitionSpec, content as contents
 from fglbench.datasets.describe import homophily, properties
 from fglbench.datasets.federation import NodeData
 from fglbench.datasets.graph_files import SHA256, read_planetoid
@@ -114,6 +114,16 @@ def test_mistakes_are_one_line(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message) as error:
         run("partition", "csbm", *arguments)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.usefixtures("registries")
+def test_an_invalid_partition_is_named() -> None:
+    def deal(self: PartitionSpec, data: NodeData, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        return [np.arange(10) for _ in range(clients)]  # most nodes have no client
+
+    PARTITIONS.register("first-ten")(type("FirstTen", (PartitionSpec,), {"deal": deal, "__module__": __name__}))
+    with pytest.raises(UserError, match="partition 'first-ten' on 'csbm': "):
+        run("partition", "csbm", "--partition", "first-ten")
 
 
 @pytest.fixture

@@ -346,6 +346,17 @@ def test_a_feature_that_counts_the_lines_is_noted(villages: Path) -> None:
     assert mistakes.notes == ["nodes.csv:1: feature 'id' counts the lines; remove it if it is a row number"]
 
 
+def test_a_class_for_almost_every_node_is_noted(villages: Path) -> None:
+    nodes = [f"{i},{i % 12},0.5" for i in range(20)]
+    (villages / "nodes.csv").write_text("\n".join(["node,label,land", *nodes]) + "\n")
+    (villages / "edges.csv").write_text("source,target\n0,1\n")
+    assert [note for note in read(villages)[1].notes if "12 classes for 20 nodes" in note]
+    (villages / "nodes.csv").write_text(
+        (villages / "nodes.csv").read_text() + "\n".join(f"{i},1,0.5" for i in range(20, 24))
+    )
+    assert not [note for note in read(villages)[1].notes if "classes for" in note]  # half as many classes
+
+
 def test_tables_may_have_no_edge(villages: Path) -> None:
     (villages / "edges.csv").write_text("source,target\n")
     content, mistakes = read(villages)

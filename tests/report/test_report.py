@@ -217,6 +217,11 @@ def test_cautions_name_inconsistent_rows(tmp_path: Path) -> None:
     assert "Caution: on cora methods with the same seed had different partitions" in compared
 
 
+def test_a_method_may_be_named_like_its_dataset(tmp_path: Path) -> None:
+    rows = [samples.row("alpha", name, seed, 0.5 + seed / 10) for name in ("alpha", "beta") for seed in range(3)]
+    assert "| alpha" in samples.pages(tmp_path, rows)[1]["LEADERBOARD.md"]
+
+
 def test_no_rows_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no result rows"):
         build.make(tmp_path, None)

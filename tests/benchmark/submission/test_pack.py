@@ -65,6 +65,11 @@ def test_metadata_come_from_options_or_a_file_and_must_be_complete(workdir: Path
     ):
         assert cli([*command, *wrong, "--out", "two"], 2).startswith(f"fglbench: {message}")
     assert not (workdir / "two").exists()
+    (workdir / "other.yaml").write_text("method: moon\n")
+    error = cli([*command, "--meta", "other.yaml", "--out", "two", *OPTIONS], 2)
+    assert error == "fglbench: 'other.yaml' is about method 'moon', not 'fedprox'\n"
+    error = cli([*command, "--tuned", "absent.yaml", "--out", "two", *OPTIONS], 2)
+    assert "absent.yaml" in error and not (workdir / "two").exists()
 
 
 def test_an_invalid_submission_is_not_written(workdir: Path, mine: Path, cli) -> None:
@@ -97,6 +102,7 @@ def test_a_zip_file_is_no_submission(submission: Path, workdir: Path, cli) -> No
     shutil.make_archive("theirs", "zip", submission)
     error = cli("validate theirs.zip", 2)
     assert error == "fglbench: no folder at 'theirs.zip'; give a results folder or a submission\n"
+    assert "'mine' is a results folder without submission.yaml" in cli("validate mine --into results", 2)
 
 
 def test_limits_are_large_enough_for_a_board() -> None:
