@@ -158,7 +158,7 @@ def _tell_plan(plan: Plan[C], console: Console) -> None:
     if count["failed"]:
         console.print("  failed runs are repeated with --rerun failed")
     if stale:
-        console.print(f"  {stale} done with an earlier revision of the method: run again with --rerun stale")
+        console.print(f"  {stale} done with an earlier revision of the method or plug-in: run again with --rerun stale")
 
 
 def outline(items: list[Item[C]]) -> list[str]:

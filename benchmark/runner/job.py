@@ -108,7 +108,8 @@ class Job:
         self.prepare()
         plan = self.plan()
         if stale := plan.stale():
-            tell(f"{stale} of {len(plan.items)} runs have an earlier revision of their method; rerun the stale ones")
+            runs = f"{stale} of {len(plan.items)} runs"
+            tell(f"{runs} have an earlier revision of their method or plug-in; rerun the stale ones")
         self.run(self.load(plan, tell), observer)
         return self.rows(plan)
 

@@ -17,7 +17,7 @@ from typing_extensions import TypeVar
 from ...registry import UserError, did_you_mean
 from ..store import Store
 from ..store.provenance import method_version, outdated
-from ..store.schema import TAKEN_OVER, Row
+from ..store.schema import TAKEN_OVER, Row, mapping
 from ..suites.catalogue import entry
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ C = TypeVar("C", bound="Cell | ListedCell", default="Cell")
 
 @dataclass(frozen=True)
 class Item(Generic[C]):
-    """A cell of a suite, its state and its current row. stale: the row has an earlier revision of the method."""
+    """A cell of a suite, its state and its current row. stale: the row has an earlier revision of the method, or of
+    a part from a plug-in."""
 
     suite: str
     cell: C
@@ -94,9 +95,14 @@ def _item(suite: str, cell: C, row: Row | None, rerun: Collection[str], version:
     if row is None:
         return Item(suite, cell, "todo")
     state: State = "done" if row.status == "ok" else "skipped" if row.status == "skipped" else "failed"
-    stale = outdated(row, version(cell.names["method"]))
+    stale = _changed(row, cell, version(cell.names["method"]))
     again = "all" in rerun or row.status in rerun or ("failed" in rerun and row.status in UNFINISHED)
     return Item(suite, cell, "todo" if again or ("stale" in rerun and stale) else state, row, stale)
+
+
+def _changed(row: Row, cell: Cell | ListedCell, version: str) -> bool:
+    """Whether a row was made with an earlier revision of the method, or another source of a part from a plug-in."""
+    return outdated(row, version) or mapping(row.origin).get("parts", {}) != cell.outside
 
 
 def version_of(method: str) -> str:
@@ -151,7 +157,7 @@ def elsewhere(items: Iterable[Item], store: Store) -> list[tuple[Item, Row]]:
         item = wanted.get(row.key)
         if item is None or row.suite == item.suite or row.status != "ok":
             continue
-        if not outdated(row, version_of(row.method)):
+        if not _changed(row, item.cell, version_of(row.method)):
             rows[row.key] = row
     return [(item, rows[key]) for key, item in wanted.items() if key in rows]
 

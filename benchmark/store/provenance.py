@@ -100,6 +100,12 @@ def origin(cls: type) -> str:
     return canonical(about)
 
 
+def outside_source(cls: type) -> str:
+    """The hash of the source of a class from outside the package; "" for a class of the package."""
+    about = origin(cls)
+    return str(json.loads(about).get("source", "")) if about else ""
+
+
 def _text_of_session(cls: type) -> str:
     """The source of the functions of a class of a notebook, and of its bases there; "" if nothing keeps it."""
     texts = []
@@ -240,8 +246,7 @@ HASH = 12  # characters of the hash in rows written before 0.2.0
 
 def method_version(cls: type[Method]) -> str:
     """Return the `method_version` of new rows of this class."""
-    about = origin(cls)
-    source = json.loads(about).get("source") if about else None
+    source = outside_source(cls)
     return f"{cls.revision}+{source}" if source else str(cls.revision)
 
 

@@ -217,7 +217,9 @@ class Row(Metrics, Identity):
         "", description="first 12 hex of the sha256 of the source of the package"
     )
     origin: Annotated[str, Column(json=True, longest=2000)] = Field(
-        "", description="canonical JSON of a plug-in method's distribution, version, commit, dirty, source; or empty"
+        "",
+        description="canonical JSON of a plug-in method's distribution, version, commit, dirty, source; `parts`: "
+        "sources of other parts from plug-ins; or empty",
     )
     effective_training: Annotated[str, Column(json=True, longest=4000)] = Field(
         "", description="canonical JSON of the training configuration of the method, if it differs from `training`"

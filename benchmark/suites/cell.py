@@ -20,8 +20,8 @@ from ...methods import METHODS
 from ...registry import Registry, UserError, first_error, identity, one_line
 from ..engine import BACKBONES, TrainConfig
 from ..engine.method import answer, effective_training
-from ..store.provenance import canonical, method_version, origin
-from ..store.schema import EXPERIMENT, RULES, Row
+from ..store.provenance import canonical, method_version, origin, outside_source
+from ..store.schema import EXPERIMENT, RULES, Row, mapping
 from .plugins import REGISTRIES
 
 SINGLE = tuple(kind for kind in REGISTRIES if kind != "backbone")  # a cell has one of each, but several backbones
@@ -200,6 +200,16 @@ class Cell(Part):
         """Rounds, patience and local epochs of the training."""
         return {name: getattr(self.training, name) for name in ("rounds", "patience", "local_epochs")}
 
+    @property
+    def outside(self) -> dict[str, str]:
+        """Hash of the source, by "dataset NAME", ..., of the parts except the method that a plug-in registers."""
+        sources = dict[str, str]()
+        for kind, choice in self.choices():
+            with suppress(UserError):  # an unknown name
+                if kind != "method" and (source := outside_source(REGISTRIES[kind].cls(choice.name))):
+                    sources[f"{kind} {choice.name}"] = source
+        return sources
+
     def __str__(self) -> str:
         return f"{' '.join(self.names.values())} seed {self.seed}"
 
@@ -226,9 +236,14 @@ class Cell(Part):
             seed=self.seed,
             tuning=self.tuning,
             reference=method.reference,
-            origin=origin(method),
+            origin=self._origin(method),
             **values | texts,
         )
+
+    def _origin(self, method: type) -> str:
+        """The column `origin`: that of the method, and `outside`."""
+        about = origin(method)
+        return canonical({**mapping(about), "parts": self.outside}) if self.outside else about
 
 
 def train_config(values: dict[str, Any]) -> TrainConfig:

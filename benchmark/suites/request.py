@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ... import yamltext
 from ...registry import DOMAINS, UserError, did_you_mean, listed
@@ -162,6 +162,7 @@ def told_left(untuned: Sequence[str], defaults: Sequence[str]) -> list[str]:
 class ListedCell:
     """A cell by its names. line: "cora louvain x10 gcn fedavg", its text without the seed. ends: `Cell.ends`."""
 
+    outside: ClassVar[dict[str, str]] = {}  # see `Cell.outside`; the catalogue has parts of the package alone
     line: str
     ends: dict[str, int | None]
     seed: int

@@ -55,7 +55,7 @@ def test_python_says_that_rows_are_stale(cells, store):
     said = []
     job = Job(cells[:2], store, Options(), in_process=True)
     assert [row.status for row in job.carry_out(said.append)] == ["ok", "ok"]
-    assert said == ["1 of 2 runs have an earlier revision of their method; rerun the stale ones"]
+    assert said == ["1 of 2 runs have an earlier revision of their method or plug-in; rerun the stale ones"]
 
 
 @pytest.mark.parametrize(

@@ -228,3 +228,31 @@ def test_a_plug_in_process_that_ends_or_sends_nonsense_is_named(tmp_path: Path) 
         with pytest.raises(fglbench.UserError, match=message):
             apart.use([str(path)])
         apart.end()
+
+
+CUT = """
+import numpy as np
+from fglbench.datasets import PARTITIONS, PartitionSpec
+
+@PARTITIONS.register("thirds")
+class Thirds(PartitionSpec):
+    def deal(self, data, clients, rng):
+        return np.array_split({order}, clients)
+"""
+
+
+def test_an_edited_partition_makes_rows_of_built_in_methods_stale(tmp_path: Path, cli) -> None:
+    path = tmp_path / "cut.py"
+    where = f"--plugin {path} --results {tmp_path / 'rows'}"
+    command = f"run -m fedavg -d csbm -p thirds --seeds 1 --set training.rounds=1 -j 1 {where}"
+    for order, states in (
+        ("np.arange(len(data.label))", "1 to run, 0 done"),
+        ("np.arange(len(data.label))", "0 to run, 1 done"),
+        ("np.arange(len(data.label))[::-1]", "1 done with an earlier revision of the method or plug-in"),
+    ):
+        path.write_text(CUT.format(order=order))
+        assert states in cli(command)
+    assert "1 to run, 0 done" in cli(f"{command} --rerun stale")
+    assert "0 to run, 1 done" in (done := cli(command)) and "earlier" not in done
+    hashes = fglbench.load_results(tmp_path / "rows")["partition_hash"]
+    assert len(set(hashes)) == 1
