@@ -222,7 +222,7 @@ def claim_phrases() -> list[str]:
     counts_of: dict[str, dict[str, tuple[int, ...]]] = {}
     for line in (RESULTS / "REPRODUCTION.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if (suite := re.match(r"\[([\w-]+)\]", cells[1])) and re.fullmatch(r"[\w-]+", cells[2]):
+        if len(cells) > 2 and (suite := re.match(r"\[([\w-]+)\]", cells[1])) and re.fullmatch(r"[\w-]+", cells[2]):
             counts_of.setdefault(suite[1], {})[cells[2]] = tuple(map(int, cells[6:9]))
     lines = []
     for paper in papers():
