@@ -222,9 +222,8 @@ def claim_phrases() -> list[str]:
     counts_of: dict[str, dict[str, tuple[int, ...]]] = {}
     for line in (RESULTS / "REPRODUCTION.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if reading := re.match(r".*; ([\w-]+)$", cells[0]):
-            suite = re.match(r"\[([\w-]+)\]", cells[1])[1]
-            counts_of.setdefault(suite, {})[reading[1]] = tuple(map(int, cells[5:8]))
+        if len(cells) > 2 and (suite := re.match(r"\[([\w-]+)\]", cells[1])) and re.fullmatch(r"[\w-]+", cells[2]):
+            counts_of.setdefault(suite[1], {})[cells[2]] = tuple(map(int, cells[6:9]))
     lines = []
     for paper in papers():
         readings = [counts_of[suite] for suite in paper.tables if suite in counts_of]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..runner.plan import C, Item, Plan
     from ..store.schema import Row
 
+QUIETLY_LOADED = 3  # datasets that are loaded without a word
 STATES = {"todo": "to run", "done": "done", "skipped": "skipped", "failed": "failed"}  # state of a cell -> words
 
 
@@ -117,6 +118,8 @@ def carry_out(job: Job, dry_run: bool, json: bool = False, yes: bool = False) ->
         return 1 if plan.counts()["failed"] else 0
     ask(_tell_cost(job, plan, console), yes)
     with as_interrupts():
+        if (number := len({item.cell.dataset.name for item in plan.todo})) > QUIETLY_LOADED:
+            console.print(f"loading {number} datasets")
         left = job.load(plan, complain)
         console.print(job.options.told(len(left.todo)))
         begun = time.monotonic()

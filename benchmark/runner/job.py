@@ -245,8 +245,9 @@ def told_runs(cells: Sequence[Cell | ListedCell], rows: Sequence[Row], options: 
     workers = options.workers(len(cells))
     minutes = 60 * estimate.hours / workers
     span = f"{minutes:.0f} min" if minutes >= 1 else f"{max(1.0, 60 * minutes):.0f} s"
-    hours = f"{estimate.hours:.1f} core-hours" if estimate.hours >= 0.05 else f"{60 * estimate.hours:.1f} core-minutes"
-    line = f"{runs}, about {hours}, {span} on {workers} worker{'s' * (workers > 1)} (by {source})"
+    amounts = (f"{estimate.hours:.1f} core-hours", f"{60 * estimate.hours:.1f} core-minutes")
+    hours = next((amount + ", " for amount in amounts if not amount.startswith("0.0 ")), "")
+    line = f"{runs}, about {hours}{span} on {workers} worker{'s' * (workers > 1)} (by {source})"
     more = f"{len(cells) - known} more {'is' if len(cells) - known == 1 else 'are'} not judged: {unknown}"
     return line + (f"; {more}" if estimate.unknown else ""), estimate.hours
 

@@ -15,7 +15,7 @@ import pandas as pd
 from ...benchmark.store.schema import TAKEN_OVER, Row
 from .. import provenance
 from ..board import Board
-from ..papers import Filter, Paper, Reading, Table, papers, tables
+from ..papers import Filter, Paper, Reading, papers, tables
 from ..templating import document
 from ..text import ABSENT, count, markdown_table as markdown, md, mean_std, spans
 from .match import SuiteRows, chosen
@@ -24,8 +24,8 @@ from .view import MIN_SEEDS, View, counts, csv, views
 
 INDEX = "REPRODUCTION.md"
 HEADERS = [
-    "Table", "Suite", "Values", "Seeds", "Median difference", "Claims: supported", "contradicted", "inconclusive",
-    "published gain in our interval",
+    "Table", "Suite", "Reading", "Values", "Seeds", "Median difference", "Claims: supported", "contradicted",
+    "inconclusive", "published gain in our interval",
 ]  # fmt: skip
 
 
@@ -109,21 +109,22 @@ def _index(made: Mapping[str, Sequence[View]], boards: Sequence[Board]) -> str:
 
 
 def _runs(paper: Paper, made: Mapping[str, Sequence[View]]) -> str:
-    """The tables of a paper: a line for each reading that was run, or a line of dashes."""
+    """The tables of a paper: a line for each reading that was run, the first with the title, or a line of dashes."""
     rows = []
     for suite, spec in paper.tables.items():
-        not_run = [[f"{md(spec.table)}: {md(spec.shows)}", f"`{suite}`", "not run", *[ABSENT] * 6]]
+        title = f"{md(spec.table)}: {md(spec.shows)}"
         shown = [view for i, view in enumerate(made.get(suite, ())) if view.ran or not i]
-        rows += [_line(suite, spec, view) for view in shown] or not_run
-    return markdown(rows, HEADERS, "llrrrrrr")
+        if not shown:
+            rows.append([title, f"`{suite}`", "", "not run", *[ABSENT] * 6])
+        for first, view in zip([title, *[""] * len(shown)], shown, strict=False):
+            rows.append([first, f"[{suite}]({suite}/{INDEX})", *_line(view)])
+    return markdown(rows, HEADERS, "lllrrrrrrr")
 
 
-def _line(suite: str, spec: Table, view: View) -> list[str]:
-    named = f"; {md(view.reading.id)}" if view.reading.id else ""
+def _line(view: View) -> list[str]:
     ran = [ours for ours in view.cells if ours.n]
     return [
-        f"{md(spec.table)}: {md(spec.shows)}{named}",
-        f"[{suite}]({suite}/{INDEX})",
+        md(view.reading.id) or ABSENT,
         f"{len(ran)}/{len(view.cells)}",
         spans(seed for ours in ran for seed in ours.seeds) or ABSENT,
         signed(view.gap, 2),

@@ -101,6 +101,9 @@ def test_cost_uses_published_timings_if_rows_are_missing() -> None:
     assert more == pytest.approx(2 * hours) and hours > 0 and twice != line
     unknown = [cell for _, cell in select(Request(methods=("fedavg",), datasets=("ogbn-arxiv",)))]
     assert "not known: no timing of dataset ogbn-arxiv" in told_runs(unknown, [], Options())[0]
+    short = select(Request(methods=("fedavg",), datasets=("csbm",), seeds=(0,), settings=("training.rounds=1",)))
+    line, _ = told_runs([cell for _, cell in short], [], Options())
+    assert line == "1 run, about 1 s on 1 worker (by published timings)"
 
 
 def test_more_than_an_hour_is_asked_about_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
