@@ -165,6 +165,16 @@ def test_a_round_without_working_clients_changes_nothing() -> None:
     assert outcome.rounds == ROUNDS_FAILURE
     assert (outcome.upload_bytes, outcome.optimiser_steps) == (0, 0)
     assert len(set(outcome.history["score"])) == 1
+    assert "no client trained in any round: training.failure" in outcome.notes
+
+
+def test_a_reference_with_all_data_in_one_place_neither_fails_nor_straggles() -> None:
+    trial = trials()[0]
+    backbones = trial.backbones
+    plain = TrainConfig(rounds=3, local_epochs=2)
+    hard = plain.model_copy(update={"failure": 0.9, "straggle": 0.9})
+    runs = [train(trial.federation, METHODS.build("global"), backbones, config, 0) for config in (plain, hard)]
+    assert runs[0].history["score"] == runs[1].history["score"] and runs[1].optimiser_steps == 6
 
 
 class Divergent(FedAvg):
