@@ -102,7 +102,9 @@ class StackedOptimiser:
             for name, grad in grads.items()
         }
         if self.config.grad_clip is not None:
-            grads = clip_per_client(grads, self.config.grad_clip, self.network and self.network.positions)
+            grads = clip_per_client(
+                grads, self.config.grad_clip, None if self.network is None else self.network.positions
+            )
         for name, grad in grads.items():
             if name not in self.state:
                 self.state[name] = {slot: _zeros(grad) for slot in SLOTS[self.config.optimiser]}
@@ -137,7 +139,7 @@ class StackedOptimiser:
         counts: list[float] = []
         for name, grad in grads.items():
             columns, steps = (params[name], grad, *self.state[name].values()), self.steps[name].tolist()
-            of_parameter, numbers = self._stacks(columns, steps, rows and rows[architecture(name)])
+            of_parameter, numbers = self._stacks(columns, steps, None if rows is None else rows[architecture(name)])
             stacks += of_parameter
             counts += numbers
         moved = [[stack[column] for stack in stacks] for column in range(2 + len(SLOTS[self.config.optimiser]))]
