@@ -62,10 +62,8 @@ class Simulation:
         self.seconds = 0.0
         self._draws = stream(seed, "participation")
         self.privacy = Privacy(config, self.server)
-        # a reference has all data in one place, where no client fails or is late
-        punctual = config.model_copy(update={"failure": 0.0, "straggle": 0.0}) if method.reference else config
         transforms = (
-            DroppedClients(punctual, self.server), Stragglers(punctual, self.server), HomeLayers(self.server),
+            DroppedClients(config, self.server), Stragglers(config, self.server), HomeLayers(self.server),
             Attack(config, self.server), self.privacy, RobustAggregation(config, self.server),
         )  # fmt: skip
         self.transforms = [transform for transform in transforms if transform.active]

@@ -168,15 +168,6 @@ def test_a_round_without_working_clients_changes_nothing() -> None:
     assert "no client trained in any round: training.failure" in outcome.notes
 
 
-def test_a_reference_with_all_data_in_one_place_neither_fails_nor_straggles() -> None:
-    trial = trials()[0]
-    backbones = trial.backbones
-    plain = TrainConfig(rounds=3, local_epochs=2)
-    hard = plain.model_copy(update={"failure": 0.9, "straggle": 0.9})
-    runs = [train(trial.federation, METHODS.build("global"), backbones, config, 0) for config in (plain, hard)]
-    assert runs[0].history["score"] == runs[1].history["score"] and runs[1].optimiser_steps == 6
-
-
 class Divergent(FedAvg):
     """FedAvg whose server sends nan from round 3 on."""
 
