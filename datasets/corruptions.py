@@ -28,6 +28,11 @@ from .spec import bidirected
 BLOCK = 4096  # random pairs drawn at a time
 
 
+def for_nodes_only(conditions: Sequence[str], reason: str) -> str:
+    """The message about conditions that the task does not have."""
+    return f"{', '.join(conditions)}: these conditions are for node classification, and {reason}; leave them out"
+
+
 def stressed(federation: Federation, conditions: Stress) -> Federation:
     """Return the federation with the conditions applied, or the same federation if all strengths are 0.
 
@@ -39,8 +44,7 @@ def stressed(federation: Federation, conditions: Stress) -> Federation:
         return federation
     whole = federation.whole
     if not isinstance(whole, NodeData) or federation.task != "node":
-        reason = "is for another task" if isinstance(whole, NodeData) else "is a set of graphs"
-        raise UserError(f"{', '.join(wanted)}: conditions are for node classification, and {whole.name!r} {reason}")
+        raise UserError(for_nodes_only(wanted, f"the task of {whole.name!r} with this split is another"))
     members = [client for client in federation.clients if isinstance(client, NodeClient)]
     parts = [client.graph.ndata["global_id"].numpy() for client in members]
     train = federation.masks["train"].numpy()

@@ -17,6 +17,7 @@ from pydantic import Field
 from ..registry import UserError, option
 from .federation import Data, NodeData, Task
 from .partitioning import PARTITIONS, PartitionSpec, adjacency, floor
+from .spec import DatasetSpec
 
 ORDERS = Path(__file__).parent / "files" / "louvain_orders.npz"
 
@@ -164,11 +165,19 @@ class MetisOverlap(Metis):
     sharing: int = option(5, "clients that draw from the same part", ge=1)
     share: Proportion = option(0.5, "share of its part's nodes that each client holds")
 
-    def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+    def check(self, dataset: DatasetSpec, clients: int) -> None:
+        super().check(dataset, clients)
+        self._check_number(clients)
+
+    def _check_number(self, clients: int) -> None:
         if clients % self.sharing:
             raise UserError(
-                f"partition 'metis-overlap': {clients} clients are no multiple of sharing={self.sharing}; give one"
+                f"partition 'metis-overlap': {clients} is no multiple of partition.sharing={self.sharing}; give a "
+                "multiple, or another sharing"
             )
+
+    def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        self._check_number(clients)
         parts = super().deal(data, clients // self.sharing, rng)
         return [
             rng.choice(part, size=floor(self.share * len(part)), replace=False)
@@ -206,11 +215,19 @@ class RandomOverlap(PartitionSpec):
     )
     overlap: float | None = option(None, "share of nodes that every client holds", ge=0, le=1)
 
-    def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+    def check(self, dataset: DatasetSpec, clients: int) -> None:
+        super().check(dataset, clients)
+        self._check_number(clients)
+
+    def _check_number(self, clients: int) -> None:
         if clients != len(self.proportions):
             raise UserError(
-                f"partition 'random-overlap': {len(self.proportions)} proportions for {clients} clients; give one each"
+                f"partition 'random-overlap': {len(self.proportions)} proportions for {clients} clients; give one "
+                "each, as --set partition.proportions=[0.5,0.5]"
             )
+
+    def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        self._check_number(clients)
         total = len(data.label)
         sizes = [round(share * total) for share in self.proportions]
         if self.overlap is None:

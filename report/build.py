@@ -75,7 +75,7 @@ def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
 
 def _board(report: Report, results: Path, ranking: Ranking, figures: bool) -> list[tuple[str, str]]:
     suite = results / ranking.board.suite
-    for task in ranking.board.plain.tasks:
+    for task in ranking.tasks:
         stem = suite / "tables" / slug(task)
         report.texts[Path(f"{stem}.md")] = document("task.md", ranking=ranking, board=ranking.board, task=task)
         report.texts[Path(f"{stem}.csv")] = task_csv(ranking, task)

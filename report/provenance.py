@@ -14,6 +14,7 @@ from ..metrics import sign
 from .board import Board
 from .cells import Cell, Column, Span, Table
 from .groups import METHOD, display, family
+from .robustness import Robustness
 from .text import ABSENT, count, finite, md, plain, slug, spans
 
 MACHINE = {  # fields of an environment; packages are shown after the first
@@ -105,6 +106,8 @@ def cautions(board: Board) -> list[str]:
         if versions > 1:
             texts.append(f"scores of {md(method)} come from {versions} versions of its code")
     texts += different_data(board.scored, md)
+    if Robustness(board).without_curve and board.plain is not board:
+        texts.append("means over datasets include runs under conditions: compare the tables of the tasks")
     dirty = int(rows["git_dirty"].eq(True).sum())
     if dirty:
         texts.append(f"{count(dirty, 'row')} from a checkout with uncommitted changes")

@@ -54,6 +54,11 @@ class Ranking:
         return self if self.board.plain is self.board else Ranking(self.board.plain)
 
     @cached_property
+    def tasks(self) -> list[str]:
+        """The tasks that have a table: the plain ones, and those under conditions that are no point of a curve."""
+        return list(dict.fromkeys([*self.board.plain.tasks, *self.robustness.without_curve]))
+
+    @cached_property
     def floors(self) -> dict[str, float]:
         """Task -> the highest mean score of a reference that learns nothing; without tasks that have none."""
         names = [name for name, method in self.board.method_of.items() if method in LEARNS_NOTHING]

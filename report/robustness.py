@@ -73,6 +73,17 @@ class Robustness:
         return grids
 
     @cached_property
+    def without_curve(self) -> list[str]:
+        """The tasks under conditions that are no point of a curve."""
+        rows = self.board.scored
+        if (rows["conditions"] == "{}").all():
+            return []
+        of = rows["conditions"].map(mapping)
+        tasks = zip(task_labels(rows.assign(conditions="{}")), of, strict=True)
+        drawn = [len(each) == 1 and (task, next(iter(each))) in self.curves for task, each in tasks]
+        return sorted(rows.loc[(of.map(len) > 0) & ~np.array(drawn), "task_label"].unique())
+
+    @cached_property
     def conditions(self) -> list[str]:
         return list(dict.fromkeys(condition for _, condition in self.curves))
 

@@ -236,9 +236,9 @@ def _lines(lines: list[str]) -> Cell:
 
 
 def per_dataset_table(ranking: Ranking) -> Table:
-    """Mean ± std of every entry on every plain task."""
+    """Mean ± std of every entry on every task that has a table."""
     board, columns = ranking.board, [METHOD]
-    for task in board.plain.tasks:
+    for task in ranking.tasks:
         link, seeds = f"{board.suite}/tables/{slug(task)}.md", f"n={len(board.expected[task])}"
         columns.append(Column(plain(task), partial(score, task), falling=True, note=seeds, link=link))
     lines = [Entrant(ranking, name) for name in ranking.order]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,8 @@ from .common import Json, ReadResults, Results, Suites, answer, found_folder, na
 from .run import show_ranking
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ...report.build import Report
 
 
@@ -181,13 +184,22 @@ def export(
     elif file.suffix == ".csv":
         content = rows.to_csv(index=False).encode()
     else:
-        content = rows.to_parquet(index=False)
+        content = rows.apply(_of_one_type).to_parquet(index=False)
     with writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, content)
     with answer(json) as said:
         said |= {"file": file, "rows": len(rows), "results": folder}
         typer.echo(f"{file}: {len(rows)} rows of {folder}")
+
+
+def _of_one_type(column: pd.Series) -> pd.Series:
+    """The column; with values of several types or lists, which Parquet has not in one column, as JSON texts."""
+    known = column.dropna()
+    types = set(map(type, known))
+    if len(types) < 2 and not types & {list, dict}:
+        return column
+    return column.where(column.isna(), known.map(partial(json.dumps, default=str)).reindex(column.index))
 
 
 def pack(results: Results = Path("results"), suite: Suites = None, json: Json = False) -> None:

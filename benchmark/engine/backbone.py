@@ -223,6 +223,9 @@ class Network:
             for kind in sorted(set(kinds))
         ]
         self.heterogeneous = len(self.backbones) > 1
+        # the clients of each architecture; None: all
+        self.positions: dict[int | None, list[int]] = {None: list(range(len(self.clients)))}
+        self.positions |= {group.kind: list(group.positions) for group in self.groups}
 
     def select(self, positions: Sequence[int]) -> Network:
         return Network(self.backbones, [self.clients[p] for p in positions])
@@ -301,7 +304,7 @@ class Network:
 
     def take(self, tree: Any, positions: Sequence[int]) -> Any:
         """Copy the rows of some clients from a tree of (K, ...) tensors and lists; under a key `Own`, of its group."""
-        rows = self._rows(positions)
+        rows = self.rows(positions)
 
         def taken(kind: int | None, leaf: Any) -> Any:
             if isinstance(leaf, list):
@@ -312,8 +315,8 @@ class Network:
 
     def put(self, tree: Any, positions: Sequence[int], part: Any) -> Any:
         """The inverse of `take`: a copy of `tree` with the rows of `part` at these positions."""
-        rows = self._rows(positions)
-        sizes = {kind: len(places) for kind, places in self._rows(range(len(self.clients))).items()}
+        rows = self.rows(positions)
+        sizes = {kind: len(places) for kind, places in self.rows(range(len(self.clients))).items()}
 
         def placed(kind: int | None, whole: Any, piece: Any) -> Any:
             if isinstance(piece, list):
@@ -330,7 +333,7 @@ class Network:
 
         return walk(placed, tree, part)
 
-    def _rows(self, positions: Sequence[int]) -> dict[int | None, list[int]]:
+    def rows(self, positions: Sequence[int]) -> dict[int | None, list[int]]:
         """The rows of these clients: key None in a value of all clients, key `kind` in a value of that group."""
         rows: dict[int | None, list[int]] = {None: list(positions)}
         for group in self.groups if self.heterogeneous else ():

@@ -14,7 +14,7 @@ from .config import TrainConfig
 from .device import section
 from .features import Features, Touched, rows_of, spread
 from .lazy import Lazy
-from .optim import StackedOptimiser, Tensors, cross_entropy, sum_squares
+from .optim import StackedOptimiser, Tensors, architecture, cross_entropy, sum_squares
 from .payload import Tree
 from .rng import Streams
 from .segment_ops import is_shared, segment_sum
@@ -96,9 +96,7 @@ class ClientBatch:
         part.params = self.network.take(self.params, key)
         part.state = self.network.take(self.state, key)
         part._optimisers = {
-            name: StackedOptimiser(
-                self.config, self.network.take(stacked.state, key), self.network.take(stacked.steps, key), part.ids
-            )
+            name: part._new_optimiser(self.network.take(stacked.state, key), self.network.take(stacked.steps, key))
             for name, stacked in self._optimisers.items()
         }
         return part
@@ -200,7 +198,11 @@ class ClientBatch:
         return self._optimiser(name)
 
     def _optimiser(self, name: str) -> StackedOptimiser:
-        return self._optimisers.setdefault(name, StackedOptimiser(self.config, clients=self.ids))
+        return self._optimisers.setdefault(name, self._new_optimiser({}, {}))
+
+    def _new_optimiser(self, state: dict[str, Tensors], steps: Tensors) -> StackedOptimiser:
+        network = self.network if self.network.heterogeneous else None
+        return StackedOptimiser(self.config, state, steps, self.ids, network)
 
     def fit(
         self,
@@ -246,7 +248,8 @@ class ClientBatch:
         """One epoch of `fit`; returns its last losses (K,). done: positions of clients that draw but do not train."""
         losses = torch.zeros(len(self))
         statistics = [name for name in trained if done and is_statistic(name)]  # which a forward pass changes
-        kept = {name: trained[name][done].detach().clone() for name in statistics}
+        rows = self.network.rows(done)
+        kept = {name: trained[name][rows[architecture(name)]].detach().clone() for name in statistics}
         for active in self.steps():
             with section("objective"):
                 losses = loss(self)
@@ -258,7 +261,7 @@ class ClientBatch:
                 optimiser.step(trained, adjust(self, grads) if adjust else grads, active)
         with torch.no_grad():
             for name, value in kept.items():
-                trained[name][done] = value
+                trained[name][rows[architecture(name)]] = value
         return losses
 
     def _done(self, epoch: int, count: int) -> list[int]:

@@ -152,7 +152,8 @@ RULES: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
 def _check(holds: bool, rule: str, f: int, n: int, needed: str) -> None:
     if not holds:
         raise UserError(
-            f"aggregator {rule!r} needs {needed}, and {n} clients take part with f = {f}: lower training.tolerated"
+            f"aggregator {rule!r} needs {needed}, and {n} clients take part with f = {f}: lower training.tolerated, or "
+            "let more clients take part"
         )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd import Function
@@ -18,7 +18,11 @@ from .device import HOST, section
 from .features import rows_of, stored
 from .kernels import active_kernels, applied
 from .lazy import in_parts, whole
+from .payload import Own
 from .segment_ops import segment_sum
+
+if TYPE_CHECKING:
+    from .backbone import Network
 
 aten = torch.ops.aten
 _NO_REDUCTION, _IGNORED = 0, -100  # arguments of nll_loss; the second is the label that is left out
@@ -60,6 +64,7 @@ def cross_entropy(
 
 Tensors = dict[str, torch.Tensor]
 Stack = list[torch.Tensor]
+Rows = Mapping[int | None, list[int]]  # by architecture: see `Network.rows`, `Network.positions`
 SLOTS = {"adam": ("mean", "square"), "sgd": ("momentum",)}  # the state of a parameter
 
 
@@ -68,13 +73,15 @@ class StackedOptimiser:
     """Adam or SGD with momentum over parameters (K, ...), with torch.optim's arithmetic, defaults and fused kernels.
 
     State is kept per name and client. steps: (K,) per name, each client's number of steps for Adam's bias correction;
-    they differ with partial participation. clients: their ids in order, for the run's step counter.
+    they differ with partial participation. clients: their ids in order, for the run's step counter. network: theirs, if
+    they have several architectures.
     """
 
     config: TrainConfig
     state: dict[str, Tensors] = field(default_factory=dict)
     steps: Tensors = field(default_factory=dict)
     clients: tuple[int, ...] = ()
+    network: Network | None = None
 
     def reset(self) -> None:
         """Forget all state, as a new optimiser would."""
@@ -95,17 +102,20 @@ class StackedOptimiser:
             for name, grad in grads.items()
         }
         if self.config.grad_clip is not None:
-            grads = clip_per_client(grads, self.config.grad_clip)
+            grads = clip_per_client(
+                grads, self.config.grad_clip, None if self.network is None else self.network.positions
+            )
         for name, grad in grads.items():
             if name not in self.state:
                 self.state[name] = {slot: _zeros(grad) for slot in SLOTS[self.config.optimiser]}
                 self.steps[name] = torch.zeros(len(grad), device=HOST)
+        rows = self._rows(active)
         for name in grads:
-            if active is None:
+            if rows is None:
                 self.steps[name] += 1
             else:
-                self.steps[name][active] += 1
-        self._move(params, grads, active)
+                self.steps[name][rows[architecture(name)]] += 1
+        self._move(params, grads, rows)
 
     def _by_rows(self, name: str, param: torch.Tensor, grad: torch.Tensor, active: list[int] | None) -> bool:
         """Whether parameter, gradient and state are all stored by rows, and all clients are at the same step.
@@ -118,13 +128,18 @@ class StackedOptimiser:
         same = first is not None and all(column is not None and column.touched is first.touched for column in columns)
         return same and active is None and (name not in self.steps or _equal(self.steps[name].tolist()))
 
-    def _move(self, params: Tensors, grads: Tensors, active: list[int] | None) -> None:
+    def _rows(self, active: list[int] | None) -> Rows | None:
+        if active is None:
+            return None
+        return {None: active} if self.network is None else self.network.rows(active)
+
+    def _move(self, params: Tensors, grads: Tensors, rows: Rows | None) -> None:
         """One call of torch's fused kernel for all parameters."""
         stacks: list[tuple[torch.Tensor, ...]] = []
         counts: list[float] = []
         for name, grad in grads.items():
             columns, steps = (params[name], grad, *self.state[name].values()), self.steps[name].tolist()
-            of_parameter, numbers = self._stacks(columns, steps, active)
+            of_parameter, numbers = self._stacks(columns, steps, None if rows is None else rows[architecture(name)])
             stacks += of_parameter
             counts += numbers
         moved = [[stack[column] for stack in stacks] for column in range(2 + len(SLOTS[self.config.optimiser]))]
@@ -178,26 +193,40 @@ def _zeros(grad: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(grad) if rows is None else in_parts(rows.zeros())
 
 
-def clip_per_client(grads: Tensors, bound: float) -> Tensors:
-    """Scale each client's gradient to a 2-norm of at most `bound` (torch's clip_grad_norm_, client by client)."""
-    norm = sum_squares(grads).sqrt()
-    factor = (bound / (norm + 1e-6)).clamp(max=1.0)
-    return {
-        name: g * factor.view(-1, *[1] * (g.dim() - 1)) if rows is None else in_parts(rows.scaled(factor))
-        for name, g in grads.items()
-        for rows in (rows_of(g),)
+def architecture(name: str) -> int | None:
+    """The architecture to which a parameter belongs; None if all clients have it."""
+    return name.kind if isinstance(name, Own) else None
+
+
+def clip_per_client(grads: Tensors, bound: float, positions: Rows | None) -> Tensors:
+    """Scale each client's gradient to a 2-norm of at most `bound` (torch's clip_grad_norm_, client by client).
+
+    positions: as for `sum_squares`.
+    """
+    of_all = (bound / (sum_squares(grads, positions).sqrt() + 1e-6)).clamp(max=1.0)
+    clipped = {}
+    for name, grad in grads.items():
+        by_rows = rows_of(grad)
+        factor = of_all if positions is None else of_all[positions[architecture(name)]]
+        shaped = factor.view(-1, *[1] * (grad.dim() - 1))
+        clipped[name] = grad * shaped if by_rows is None else in_parts(by_rows.scaled(factor))
+    return clipped
+
+
+def sum_squares(params: Tensors, positions: Rows | None = None) -> torch.Tensor:
+    """(K,) sum of squares over all parameters, client by client. positions: the clients of each architecture, if there
+    are several."""
+    gradients = {name: each for name, value in params.items() if (each := rows_of(value)) and each.shared is None}
+    squares = {
+        name: gradients[name].sum_squares() if name in gradients else value.flatten(1).square().sum(1)
+        for name, value in params.items()
     }
-
-
-def sum_squares(params: Tensors) -> torch.Tensor:
-    """(K,) sum of squares over all parameters, client by client."""
-    gradients = {name: rows for name, value in params.items() if (rows := rows_of(value)) and rows.shared is None}
-    return torch.stack(
-        [
-            gradients[name].sum_squares() if name in gradients else value.flatten(1).square().sum(1)
-            for name, value in params.items()
-        ]
-    ).sum(0)
+    if positions is None:
+        return torch.stack([*squares.values()]).sum(0)
+    total = next(iter(squares.values())).new_zeros(len(positions[None]))
+    for name, of_parameter in squares.items():
+        total[positions[architecture(name)]] += of_parameter
+    return total
 
 
 _Entry = tuple[tuple[int, ...], tuple[str, ...]]  # the clients and the parameters of a step

@@ -10,6 +10,7 @@ import torch
 from pydantic import Field, SkipValidation
 
 from ...metrics import Metrics
+from ...registry import UserError
 from .config import TrainConfig
 from .evaluate import Diverged, Evaluator, Models, Scored
 
@@ -47,7 +48,10 @@ class BestRound:
 
     def _value(self, seen: Round) -> float:
         """The value that is maximised; the round number without validation nodes or with `select_by` "last"."""
-        value = -seen.figures["val_loss"] if self.config.select_by == "val_loss" else self.sign * seen.figures["val"]
+        by_loss = self.config.select_by == "val_loss"
+        if by_loss and "val_loss" not in seen.figures:
+            raise UserError("training.select_by=val_loss: the task computes no validation loss; leave it out")
+        value = -seen.figures["val_loss"] if by_loss else self.sign * seen.figures["val"]
         return float(seen.number) if self.config.select_by == "last" or math.isnan(value) else value
 
     @property

@@ -65,6 +65,7 @@ def train(
         if not selection.rounds:
             raise UserError(f"{method.name}: `phases` has no round that is scored; give one phase scored=True")
         best = selection.best
+        idle = "no client trained in any round: training.failure" if config.failure and not steps.most() else ""
         matrix, local = matrix_of(evaluator, best.models)
         outcome = Outcome(
             score=none_if_nan(best.figures["score"]),
@@ -85,7 +86,7 @@ def train(
             dp_epsilon=simulation.privacy.epsilon,
             history=selection.history,
             per_client={"val": best.scored.val.tolist(), "score": best.scored.test.tolist(), **local},
-            notes=(*evaluator.original.notes, *filter(None, [diverged])),
+            notes=(*evaluator.original.notes, *filter(None, [diverged, idle])),
             training=simulation.config,
         )
         if unseen:

@@ -117,6 +117,8 @@ def test_cells_have_the_protocols_of_the_papers():
     ("arguments", "line"),
     [
         (["fgssl-tabel1"], "unknown table 'fgssl-tabel1'; did you mean 'fgssl-table1'?"),
+        (["--only", "cora"], "--only selects runs of one table: give its name too, as fgssl-table1"),
+        (["--reading", "nope", "--dry-run"], "--reading selects runs of one table"),
         (["fgssl-table1", "--only", "coar"], "unknown dataset or method of fgssl-table1 'coar'; did you mean 'cora'?"),
         (["fgssl-table1", "--only", "moon"], "unknown dataset or method of fgssl-table1 'moon'"),
         (["fgssl-table1", "--reading", "last-ruond"], "unknown reading of fgssl-table1 'last-ruond'; did you mean"),

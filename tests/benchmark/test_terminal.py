@@ -19,6 +19,7 @@ from fglbench.benchmark.cli.app import COMMANDS, app
 from fglbench.benchmark.engine.config import TrainConfig
 from fglbench.benchmark.runner.job import HOUR, Costs, told, told_runs
 from fglbench.benchmark.runner.process import Options
+from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.provenance import canonical
 from fglbench.benchmark.store.row_file import reading
 from fglbench.benchmark.store.schema import Row
@@ -68,6 +69,16 @@ def test_readers_use_runs_if_it_has_rows(
     assert main(["export", str(tmp_path / "rows.xls")]) == 2 and main(["export", "a.csv", "-m", "moon"]) == 2
     monkeypatch.chdir(tmp_path)
     assert reading() == Path("results")
+
+
+def test_settings_of_several_types_are_texts_in_parquet(tmp_path: Path, cli) -> None:
+    store = Store(tmp_path / "rows")
+    for name, dataset in (("quick", "cora"), ("custom", "csbm")):
+        (_, cell), *_ = select(Request(methods=("fedavg",), datasets=(dataset,), seeds=(0,)))
+        row = cell.row(name, status="ok", score=0.5, started="2026-01-01T00:00:00Z", environment="0" * 12)
+        store.append_row(row)
+    cli(f"export {tmp_path / 'rows.parquet'} --results {tmp_path / 'rows'}")
+    assert sorted(pd.read_parquet(tmp_path / "rows.parquet")["dataset.features"]) == ['"raw"', "32"]
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.parquet", "table.tex"])

@@ -186,5 +186,7 @@ def test_random_edges_of_small_clients_are_limited() -> None:
 
 
 def test_sets_of_graphs_have_no_conditions() -> None:
-    with pytest.raises(UserError, match="label_noise: conditions are for node classification, and 'rings and trees'"):
+    with pytest.raises(
+        UserError, match=r"label_noise: these conditions are for node class.* the task of 'rings and trees'"
+    ):
         hard(graph_federation(), label_noise=0.1)

@@ -258,7 +258,7 @@ def test_metis_overlap_is_fed_pubs_rule(clients: int, csbm: NodeData) -> None:
 
 
 def test_metis_overlap_needs_a_multiple(csbm: NodeData) -> None:
-    with pytest.raises(UserError, match="12 clients are no multiple of sharing=5; give one"):
+    with pytest.raises(UserError, match=r"12 is no multiple of partition\.sharing=5; give a multiple"):
         PARTITIONS.build("metis-overlap")(csbm, 12, 0)
     assert len(PARTITIONS.build("metis-overlap", {"sharing": 4, "share": 1.0})(csbm, 12, 0)) == 12
 

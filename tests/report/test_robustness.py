@@ -148,6 +148,19 @@ def test_report_has_no_table_per_strength(tmp_path: Path) -> None:
                          "score": "0.75", "score_std": "0.0707107", "n": "2"}  # fmt: skip
 
 
+def test_a_condition_without_a_curve_has_tables_and_a_caution(tmp_path: Path) -> None:
+    hard = json.dumps({"label_noise": 0.4})
+    lines = [samples.row("cora", name, seed, score, suite="custom", training=training)
+             for name in ("frail", "tough") for seed in (0, 1)
+             for score, training in ((0.8, "{}"), (0.3, hard))]  # fmt: skip
+    _, texts = samples.pages(tmp_path, lines)
+    names = {path.rpartition("/")[2] for path in texts if path.endswith(".csv")}
+    assert names == {f"{slug(task)}.csv" for task in ("cora (plain)", "cora (label noise 0.4)")}
+    assert "30.00" in texts["LEADERBOARD.md"]
+    assert "**Caution**: means over datasets include runs under conditions" in texts["LEADERBOARD.md"]
+    assert "include runs under conditions" not in samples.pages(tmp_path / "curves", rows())[1]["LEADERBOARD.md"]
+
+
 # Score of seed 0: it falls with the number of clients; large alpha is the mild end.
 ALONG = {5: 0.8, 10: 0.7, 40: 0.5, 80: 0.4}
 SKEW = {0.1: 0.5, 1.0: 0.6, 10.0: 0.8, 100.0: 0.7}

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from fglbench.benchmark.engine import TrainConfig
+from fglbench.benchmark.engine.backbone import Network
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.optim import StackedOptimiser
+from fglbench.benchmark.engine.payload import Own
 from fglbench.benchmark.engine.rng import Streams, stream
 from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation
@@ -32,8 +34,10 @@ def trained_params(
 ) -> list[torch.Tensor]:
     """All parameters of the clients after three rounds, client by client."""
     built = METHODS.build(method)
-    settings = built.protocol(TrainConfig(rounds=3, local_epochs=2, **config))
-    models = [BACKBONES.build(name, {"hidden": 8, "input_dropout": 0.2}) for name in backbones]
+    settings = built.protocol(TrainConfig(**{"rounds": 3, "local_epochs": 2, **config}))
+    models = [
+        BACKBONES.build(name, {"hidden": 8} | ({} if name == "gin" else {"input_dropout": 0.2})) for name in backbones
+    ]
     simulation = Simulation(built, built.arrange(federation), models, settings, 5, clients_per_batch)
     for number in range(1, 4):
         simulation.round(built.phases(settings)[0], number)
@@ -59,6 +63,30 @@ def test_numbers_do_not_depend_on_the_client_batch_size(backbone: str, config: s
         torch.testing.assert_close(
             trained_params(world, "fedavg", [backbone], size, **CONFIGS[config]), whole, rtol=1e-5, atol=1e-6
         )
+
+
+MIXED: dict[str, dict[str, Any]] = {
+    "clipped": {"optimiser": "sgd", "lr": 1.0, "grad_clip": 0.05},
+    "straggle": {"optimiser": "adam", "lr": 0.05, "local_epochs": 3, "straggle": 0.9},
+    "partial": {"optimiser": "adam", "participation": 0.5},
+}
+
+
+@pytest.mark.parametrize("method", ["local", "fedproto", "fml"])
+@pytest.mark.parametrize("config", MIXED)
+def test_mixed_architectures_do_not_depend_on_the_client_batch_size(method: str, config: str, federation: Make) -> None:
+    """One client has one architecture, so in a client batch of one each value has one row."""
+    world = federation((13, 7, 10, 9, 8), without_train=(3,))
+    whole = trained_params(world, method, ["gcn", "gat"], 5, **MIXED[config])
+    alone = trained_params(world, method, ["gcn", "gat"], 1, **MIXED[config])
+    torch.testing.assert_close(alone, whole, rtol=1e-5, atol=1e-6)
+
+
+def test_mixed_architectures_on_sets_of_graphs_do_not_depend_on_the_client_batch_size(labelled_sets: Make) -> None:
+    world = labelled_sets((14, 6, 9, 8))  # different numbers of minibatches
+    config = {"batch_size": 3, "optimiser": "adam", "lr": 0.05}
+    whole = trained_params(world, "local", ["gin", "gcn"], 4, **config)
+    torch.testing.assert_close(trained_params(world, "local", ["gin", "gcn"], 1, **config), whole, rtol=1e-5, atol=1e-6)
 
 
 def test_dropout_draws_depend_on_the_client_only() -> None:
@@ -128,6 +156,37 @@ def test_the_stacked_optimiser_equals_one_optimiser_per_client(case: dict[str, A
         for name, parameter in singles[k].items():
             torch.testing.assert_close(stack[name][k], parameter.detach())
     assert optimiser.steps["a"].tolist() == [5, 5, 4]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_stacked_optimiser_of_several_architectures_equals_one_optimiser_per_client(case: dict[str, Any]) -> None:
+    """Four clients have architectures 0, 1, 0, 1, and all have the parameter c."""
+    torch.manual_seed(0)
+    config = TrainConfig(**case)
+    network = Network([BACKBONES.build("gcn"), BACKBONES.build("gat")], range(4))
+    stack = {Own(0, "a"): torch.randn(2, 4, 2), Own(1, "b"): torch.randn(2, 5), "c": torch.randn(4, 3)}
+    names = [(Own(k % 2, "ab"[k % 2]), k // 2) for k in range(4)]
+    singles = [{"own": stack[name][row].clone(), "c": stack["c"][k].clone()} for k, (name, row) in enumerate(names)]
+    for single in singles:
+        for value in single.values():
+            value.requires_grad_(True)
+    kind = torch.optim.Adam if config.optimiser == "adam" else torch.optim.SGD
+    extra = {} if config.optimiser == "adam" else {"momentum": config.momentum}
+    references = [kind(each.values(), config.lr, weight_decay=config.weight_decay, **extra) for each in singles]
+    optimiser = StackedOptimiser(config, clients=(0, 1, 2, 3), network=network)
+    for active in (None, [0, 3], None, [1], [2, 3], [1, 3], None):
+        grads = {name: 0.5 * torch.randn_like(value) for name, value in stack.items()}
+        optimiser.step(stack, grads, active)
+        for k in range(4) if active is None else active:
+            name, row = names[k]
+            singles[k]["own"].grad, singles[k]["c"].grad = grads[name][row].clone(), grads["c"][k].clone()
+            if config.grad_clip is not None:
+                torch.nn.utils.clip_grad_norm_(singles[k].values(), config.grad_clip)
+            references[k].step()
+    for k, (name, row) in enumerate(names):
+        torch.testing.assert_close(stack[name][row], singles[k]["own"].detach())
+        torch.testing.assert_close(stack["c"][k], singles[k]["c"].detach())
+    assert [steps.tolist() for steps in optimiser.steps.values()] == [[4, 4], [5, 6], [4, 5, 4, 6]]
 
 
 @pytest.mark.parametrize("case", CASES)

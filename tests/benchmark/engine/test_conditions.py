@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -114,8 +115,22 @@ def test_a_method_sees_changed_and_missing_labels_only() -> None:
 
 def test_sets_of_graphs_are_refused_with_the_reason() -> None:
     graphs = trial(4, edge_noise=1.0)
-    with pytest.raises(UserError, match="edge_noise: conditions are for node classification"):
+    with pytest.raises(UserError, match="edge_noise: these conditions are for node classification"):
         train(graphs.federation, FedAvg(), graphs.backbones, graphs.config, 0)
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        (Request(suites=("links",), methods=("fedavg",), datasets=("csbm",)), "csbm with split links is for link pred"),
+        (Request(methods=("fedavg",), datasets=("mutag",)), "mutag with split ratio is for graph classification"),
+    ],
+)
+def test_conditions_that_the_task_lacks_are_refused_in_the_plan(request_: Request, reason: str) -> None:
+    settings = ("training.dropped_edges=0.5", "training.label_noise=0.1")
+    with pytest.raises(UserError, match=f"dropped_edges, label_noise: these conditions are for .*{reason}"):
+        select(replace(request_, settings=settings))
+    assert select(replace(request_, settings=("training.failure=0.5",)))
 
 
 def cell(*settings: str) -> tuple[str, Cell]:

@@ -165,6 +165,7 @@ def test_a_round_without_working_clients_changes_nothing() -> None:
     assert outcome.rounds == ROUNDS_FAILURE
     assert (outcome.upload_bytes, outcome.optimiser_steps) == (0, 0)
     assert len(set(outcome.history["score"])) == 1
+    assert "no client trained in any round: training.failure" in outcome.notes
 
 
 class Divergent(FedAvg):
