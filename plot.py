@@ -7,10 +7,12 @@ axes.figure.savefig("curves.pdf")
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 from .benchmark import api
 from .benchmark.store.row_file import WRITTEN
+from .metrics import sign
 from .registry import UserError
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ TASK = ["dataset", "partition", "clients"]
 
 
 def scores(rows: pd.DataFrame, *, metric: str = "score", axes: Axes | None = None) -> Axes:
-    """Draw one dot per seed of each method, and a line at the mean.
+    """Draw one dot per seed of each method, and a line at the mean; the best method is at the top.
 
     rows: one task's rows, from `run` or `load_results`. metric: a column of them, as score, val or macro_f1. UserError
     for rows of several tasks, for several rows of a method and seed, and for rows without the metric.
@@ -31,13 +33,13 @@ def scores(rows: pd.DataFrame, *, metric: str = "score", axes: Axes | None = Non
     if scored.empty:
         raise UserError(f"no {metric!r} in these rows: choose another metric, as score, or rows with status ok")
     axes = axes or _axes()
-    order = scored.groupby("method")[metric].mean().sort_values()
+    order = scored.groupby("method")[metric].mean().sort_values(ascending=not _is_error(rows, metric))
     for place, (method, mean) in enumerate(order.items()):
         values = scored.loc[scored["method"] == method, metric]
         axes.plot(values, [place] * len(values), "o", color="C0", alpha=0.6)
         axes.plot([mean, mean], [place - 0.3, place + 0.3], color="C0")
     axes.set_yticks(range(len(order)), list(order.index))
-    axes.set_xlabel(metric)
+    axes.set_xlabel(_label(rows, metric))
     return axes
 
 
@@ -59,7 +61,7 @@ def curves(
     if not axes.lines:
         raise UserError(f"no curves of {value!r} are kept of these rows under {str(results)!r}")
     axes.set_xlabel("round")
-    axes.set_ylabel(value)
+    axes.set_ylabel(_label(rows, value))
     axes.legend()
     return axes
 
@@ -76,9 +78,25 @@ def per_client(
         mean = of_method.groupby("client")[value].mean()
         axes.plot(mean.index, mean, "o", label=str(method), alpha=0.7)
     axes.set_xlabel("client")
-    axes.set_ylabel(value)
+    axes.set_ylabel(_label(rows, value))
     axes.legend()
     return axes
+
+
+def _metrics(rows: pd.DataFrame, column: str) -> set[str]:
+    """The metrics of a column of scores, as {"accuracy"}; none for other columns."""
+    of_scores = column in ("score", "val") and "score_metric" in rows
+    return set(rows["score_metric"].dropna()) - {""} if of_scores else set()
+
+
+def _is_error(rows: pd.DataFrame, column: str) -> bool:
+    return any(sign(metric) < 0 for metric in _metrics(rows, column))
+
+
+def _label(rows: pd.DataFrame, column: str) -> str:
+    """The label of an axis, as "score: accuracy"."""
+    names = sorted({re.split("[/,]", metric)[0] for metric in _metrics(rows, column)})
+    return f"{column}: {', '.join(names)}" if names else column
 
 
 def _axes() -> Axes:

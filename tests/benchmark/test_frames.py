@@ -43,6 +43,11 @@ def test_figures_show_the_means_of_the_frames(of_cora: pd.DataFrame) -> None:
     ordered = of_cora.groupby("method")["score"].mean().sort_values()
     assert [text.get_text() for text in dots.get_yticklabels()] == list(ordered.index)
     assert dots.lines[1].get_xdata()[0] == pytest.approx(ordered.iloc[0])
+    assert (dots.get_xlabel(), axes.get_ylabel(), clients.get_ylabel()) == (*["score: accuracy"] * 2, "val: accuracy")
+    errors = of_cora.assign(score_metric="RMSE (lower is better), global model, local test")
+    dots = fglbench.plot.scores(errors, axes=pyplot.figure().subplots())
+    assert [text.get_text() for text in dots.get_yticklabels()] == list(ordered.index[::-1])
+    assert dots.get_xlabel() == "score: RMSE (lower is better)"
 
 
 def test_figures_are_of_one_task_with_curves(rows: pd.DataFrame, of_cora: pd.DataFrame, tmp_path: Path) -> None:
