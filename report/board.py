@@ -315,12 +315,15 @@ class Board:
         return self.read[key]
 
     def label_counts(self, key: str) -> NDArray[np.int64] | None:
-        """(clients, classes): label counts in the side file of a row; None if there are none, or no valid ones."""
+        """(clients, classes): label counts in the side file of a row; None if there are none, no valid ones, or no
+        classes, as in regression."""
         try:
             table = np.array(self.stored(key).get("label_counts"))
         except ValueError:
             return None
-        valid = table.ndim == 2 and table.size and table.dtype.kind == "i" and table.min() >= 0 and table.max() > 0
+        if table.ndim != 2 or table.shape[1] < 2:
+            return None
+        valid = table.size and table.dtype.kind == "i" and table.min() >= 0 and table.max() > 0
         return table if valid else None
 
     def history(self, key: str) -> dict[str, Any]:

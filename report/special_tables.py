@@ -20,10 +20,13 @@ WITHIN = (0.01, 0.02, 0.05)  # gaps to the best: columns of the performance prof
 NATURAL = ("own", "source")  # partitions whose clients come with the data
 
 WIDEST = 30  # methods of a table of pairs
+CLIENTS = (
+    "Worst client: the worst score of a client. Spread: the standard deviation over clients. Both are means over seeds "
+    "and over the datasets of the main metric."
+)
 LEGENDS = {
-    "Macro-F1 and clients": "Macro-F1: mean over all datasets of the board. Worst client: the worst score of a "
-    "client. Spread: the standard deviation over clients. Both are means over seeds and over the datasets of the main "
-    "metric.",
+    "Macro-F1 and clients": f"Macro-F1: mean over all datasets of the board. {CLIENTS}",
+    "Clients": CLIENTS,
     "Verdicts": "Worse, equivalent, better: the probabilities that on a typical dataset the method is below the "
     "baseline by more than one point, within one point of it, and above it by more than one point. A verdict needs a "
     "probability of 95% and an interval that agrees. New dataset: 95% prediction interval on one more dataset like "
@@ -66,12 +69,16 @@ def client_gains(board: Board) -> pd.DataFrame:
 def method_tables(ranking: Ranking) -> dict[str, Table]:
     """The tables of a board with ranked methods, by their titles in `LEGENDS`."""
     tables = {
-        "Macro-F1 and clients": clients_table(ranking),
+        _clients_title(ranking): clients_table(ranking),
         "Verdicts": verdicts_table(ranking),
         "Performance profile": profile_table(ranking),
         "Win rates": win_rate_table(ranking),
     }
     return {title: table for title, table in tables.items() if table}
+
+
+def _clients_title(ranking: Ranking) -> str:
+    return "Macro-F1 and clients" if ranking.macro_f1 else "Clients"
 
 
 def clients_table(ranking: Ranking) -> Table | None:
@@ -100,7 +107,7 @@ def clients_table(ranking: Ranking) -> Table | None:
             Column("Clients above local training, %", numbers_by_name(gaining, percent), falling=True, best=True),
             Column("Least gain of a client, points", numbers_by_name(least, points), falling=True, best=True),
         ]
-    return _table(ranking, "clients", "Macro-F1 and clients", columns) if len(columns) > 1 else None
+    return _table(ranking, "clients", _clients_title(ranking), columns) if len(columns) > 1 else None
 
 
 def verdicts_table(ranking: Ranking) -> Table | None:

@@ -59,7 +59,7 @@ def test_label_counts_are_of_the_lowest_seed() -> None:
 
 
 @pytest.mark.parametrize(
-    "counts", [None, [], [1, 2], [[1, 2], [3]], [[1, -1]], [[0, 0]], [["a"]], [[0.5]], {"a": 1}, [[1], "x"]]
+    "counts", [None, [], [1, 2], [[1, 2], [3]], [[1, -1]], [[0, 0]], [["a"]], [[0.5]], {"a": 1}, [[1], "x"], [[3], [4]]]
 )
 def test_invalid_label_counts_are_ignored(counts: Any) -> None:
     row = samples.row("cora", "alpha", 0, 0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +16,7 @@ from fglbench.report.html.pages import cell_html, pixels
 from fglbench.report.loading import load_boards
 from fglbench.report.provenance import training_settings
 from fglbench.report.ranking import Ranking, setting_loss
-from fglbench.report.special_tables import client_gains, clients_table
+from fglbench.report.special_tables import client_gains, clients_table, method_tables
 from fglbench.report.statistics import ranks
 from fglbench.report.tables import ranking_table, task_table
 from fglbench.report.text import ABSENT
@@ -189,6 +190,9 @@ def test_gain_columns_need_clients_from_the_data(partition: str) -> None:
     table = clients_table(Ranking(board(partition)))
     titles = [column.title for column in table.columns]
     assert "Worst client, %" in titles and "Spread between clients, points" in titles
+    without = replace(board(partition), rows=board(partition).rows.assign(macro_f1=float("nan")))
+    names = [next(iter(method_tables(Ranking(each)))) for each in (board(partition), without)]
+    assert names == ["Macro-F1 and clients", "Clients"]
     gains = ["Clients above local training, %", "Least gain of a client, points"]
     assert [title for title in titles if title in gains] == (gains if partition != "louvain" else [])
     if partition == "louvain":
