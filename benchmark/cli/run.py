@@ -299,7 +299,7 @@ def show_ranking(ranking: Ranking) -> list[Table]:
         return _print(list(_tables(board)))
     means, places = scores.mean(), ranks(scores).mean()
     traffic = board.grid("traffic").median()
-    base = next((str(name) for name in scores if board.method_of[str(name)] == BASELINE), None)
+    base = _baseline(board, map(str, scores))
     against = ranking.inference.against.get(base or "", {})
     titles = [] if base is None else [f"vs {base}{gap_unit(board.metric)} (95% interval)"]
     metric = unit("score" if sign(board.metric) > 0 else board.metric)
@@ -315,13 +315,19 @@ def show_ranking(ranking: Ranking) -> list[Table]:
     return _print([table])
 
 
+def _baseline(board: Board, entrants: Iterable[str]) -> str | None:
+    """The entry to which others are compared: the only one of FedAvg; None if there are several settings of it."""
+    named = [name for name in entrants if board.method_of[name] == BASELINE]
+    return named[0] if len(named) == 1 else None
+
+
 def _tables(board: Board) -> Iterator[Table]:
     from ...report.statistics import paired_difference
     from ...report.text import data_size, gap_unit, mean_std, unit, with_bounds
 
     for task in board.tasks:
         seeds, measures = board.seeds_of(task), {name: board.measures(task, name) for name in board.entrants}
-        base = next((str(name) for name in seeds if board.method_of[str(name)] == BASELINE), None)
+        base = _baseline(board, map(str, seeds))
         metric = board.metric_of[task]
         against = [] if base is None else [f"vs {base}{gap_unit(metric)} (95% interval)"]
         table = plain_table(task, f"{unit(metric)} (mean ± sd)", "seeds", *against, "traffic", numeric=True)

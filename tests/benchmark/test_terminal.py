@@ -53,6 +53,19 @@ def test_rows_go_to_runs_and_the_table_is_of_them(ran: tuple[Path, str]) -> None
     assert "baseline" in output and "4 runs" in output
 
 
+def test_several_settings_of_fedavg_are_no_baseline(capsys: pytest.CaptureFixture[str]) -> None:
+    (_, cell), *_ = select(Request(quick=True, methods=("fedavg",), datasets=("cora",), seeds=(0,)))
+    row = cell.row("quick", status="ok", score=0.5, started="2026", environment="e", upload_bytes=1, download_bytes=1)
+    other = row.model_copy(
+        update={"training": row.training.replace('"rounds":', '"dp_clip":1.0,"rounds":'), "key": "1" * 16}
+    )
+    local = row.model_copy(update={"method": "local", "key": "2" * 16})
+    run_command.show_scores([row, local])
+    assert "baseline" in capsys.readouterr().out
+    run_command.show_scores([row, other, local])
+    assert "local" in (out := capsys.readouterr().out) and "baseline" not in out and "vs fedavg" not in out
+
+
 def test_readers_use_runs_if_it_has_rows(
     ran: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cli
 ) -> None:
