@@ -76,7 +76,7 @@ def test_one_command_from_a_file_to_a_place(tmp_path: Path, monkeypatch: pytest.
     )
     monkeypatch.setattr(compete, "published_tasks", lambda suite: [known])
     arguments = ["compete", "mine.py", "-d", "csbm", "--trials", "2", "--rounds", "3", "--seeds", "2", "-j", "1"]
-    assert "1 studies" in cli([*arguments, "--dry-run"]) and not Path("runs").exists()
+    assert "1 study (" in cli([*arguments, "--dry-run"]) and not Path("runs").exists()
     output = cli(arguments)
     assert "passes the contract" in output and "my-compete: you would rank 2nd of 4 on 1 dataset" in output
     assert "preview" in output and "against fedavg: +" in output
