@@ -194,7 +194,7 @@ def export(
 
 
 def _of_one_type(column: pd.Series) -> pd.Series:
-    """The column; with values of several types or lists, which Parquet has not in one column, as JSON texts."""
+    """The column. Values of several types, and lists, become JSON texts: a column of Parquet has one type."""
     known = column.dropna()
     types = set(map(type, known))
     if len(types) < 2 and not types & {list, dict}:

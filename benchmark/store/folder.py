@@ -183,8 +183,7 @@ def load_results(
     """The current rows as a data frame with the columns of `schema.Row` (None for a missing value).
 
     results: a folder; by default `runs` if it has rows, else `results`. expand: replace the columns of JSON by one
-    column per setting, as `training.lr` or `method.mu`. UserError if there is no folder, or
-    no row of the suite.
+    column per setting, as `training.lr` or `method.mu`. UserError if there is no folder, or no row of the suite.
     """
     import pandas as pd
 
