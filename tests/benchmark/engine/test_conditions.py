@@ -133,6 +133,18 @@ def test_conditions_that_the_task_lacks_are_refused_in_the_plan(request_: Reques
     assert select(replace(request_, settings=("training.failure=0.5",)))
 
 
+@pytest.mark.parametrize(
+    ("partition", "clients", "reason"),
+    [("metis-overlap", 3, "3 is no multiple of"), ("random-overlap", 3, "6 proportions for 3 clients; give one each")],
+)
+def test_numbers_of_clients_that_a_partition_lacks_are_refused_in_the_plan(
+    partition: str, clients: int, reason: str
+) -> None:
+    asked = Request(methods=("fedavg",), datasets=("csbm",), partitions=(partition,), clients=(clients,))
+    with pytest.raises(UserError, match=reason):
+        select(asked)
+
+
 def cell(*settings: str) -> tuple[str, Cell]:
     (selected,) = select(Request(quick=True, methods=("fedavg",), datasets=("cora",), seeds=(0,), settings=settings))
     return selected

@@ -239,6 +239,11 @@ def test_the_selected_round(settings: dict, values: tuple, loss: tuple, best: in
     assert selection.best.models.personal[0]["w"].item() == best  # the model of that round
 
 
+def test_a_task_without_validation_loss_cannot_select_by_it() -> None:
+    with pytest.raises(UserError, match="select_by=val_loss: the task computes no validation loss"):
+        run_early_stopping(TrainConfig(select_by="val_loss"), 0.5)
+
+
 def test_patience_counts_rounds_without_a_better_value() -> None:
     selection = run_early_stopping(TrainConfig(patience=2), 0.5, 0.6, 0.6, 0.4, 0.9)
     assert (selection.rounds, selection.best.number) == (4, 2)
