@@ -28,6 +28,7 @@ from fglbench.benchmark.engine.views import union_client
 from fglbench.datasets import PARTITIONS, SPLITS, build_federation
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
+from fglbench.registry import UserError
 
 Make = Callable[..., Federation]
 
