@@ -136,7 +136,8 @@ class Costs:
 
     The fit is least squares on logarithms. A pair of method and dataset that has rows is corrected by their mean
     residual; other pairs have the product alone. The number of rounds of a run is the median of the method's rows with
-    the same cap and patience, else of all rows with these, else the cap. The time of phases before training is spread
+    the same cap and patience, else 1 for a method whose rows all have one round, else the median of all rows with the
+    cap and patience, else the cap. The time of phases before training is spread
     over the rounds, so a method with such phases is estimated too high for more rounds than its rows have.
     """
 
@@ -159,6 +160,10 @@ class Costs:
                 taken[key].append(row.rounds or 0)
         self.left = {pair: statistics.fmean(values) for pair, values in left.items()}
         self.taken = {key: statistics.median(rounds) for key, rounds in taken.items()}
+        most = {row.method: 0 for row, _ in known}
+        for row, _ in known:
+            most[row.method] = max(most[row.method], row.rounds or 0)
+        self.taken |= {(method,): 1 for method, rounds in most.items() if rounds == 1}
 
     def as_data(self) -> dict[str, Any]:
         """Return the fit as JSON values with four digits, sorted, so that new rows change few lines of a file."""
@@ -203,8 +208,9 @@ class Costs:
 
     def rounds(self, cell: Cell | ListedCell) -> float:
         """The expected number of rounds of a cell."""
-        ends = _ends(cell.ends)
-        return self.taken.get((*ends, cell.names["method"]), self.taken.get(ends, float(cell.ends["rounds"] or 0)))
+        ends, method = _ends(cell.ends), cell.names["method"]
+        keys = (*ends, method), (method,), ends
+        return next((self.taken[key] for key in keys if key in self.taken), float(cell.ends["rounds"] or 0))
 
     def of(self, cells: Iterable[tuple[Cell | ListedCell, int]]) -> Estimate:
         """The estimate for pairs of a cell and the number of its runs."""

@@ -213,6 +213,8 @@ def test_the_rounds_are_the_medians_of_rows_with_the_same_end() -> None:
     assert costs.rounds(cell("local", "pubmed")) == 30
     assert costs.rounds(cell("fgssl", "cora")) == 45  # of all four
     assert costs.rounds(cell("local", "cora", cap=400)) == 400
+    one = Costs([*rows, make_row("fgssl", "cora", 1), make_row("fgssl", "pubmed", 1)])
+    assert one.rounds(cell("fgssl", "citeseer", cap=400)) == 1  # all its rows have one round
 
 
 def test_older_rows_give_wall_seconds_and_failed_ones_nothing() -> None:
