@@ -6,6 +6,7 @@ report read this model. It is a new column of the rows (benchmark/store/schema.p
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -47,6 +48,11 @@ FALLING = "(lower is better)"  # part of `score_metric` if the score is an error
 def sign(score_metric: str) -> int:
     """Return -1 if a lower score is better, else 1: of score * sign, higher is better."""
     return -1 if FALLING in score_metric else 1
+
+
+def metric_name(score_metric: str) -> str:
+    """Return the metric without what it is measured on: "accuracy" of "accuracy/global model/local test"."""
+    return re.split("[,/]", score_metric)[0]
 
 
 def bound(score_metric: str) -> float:

@@ -7,12 +7,11 @@ axes.figure.savefig("curves.pdf")
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING
 
 from .benchmark import api
 from .benchmark.store.row_file import WRITTEN
-from .metrics import sign
+from .metrics import metric_name, sign
 from .registry import UserError
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def per_client(
 
 
 def _metrics(rows: pd.DataFrame, column: str) -> set[str]:
-    """The metrics of a column of scores, as {"accuracy"}; none for other columns."""
+    """The values of `score_metric` of a column of scores; none for other columns."""
     of_scores = column in ("score", "val") and "score_metric" in rows
     return set(rows["score_metric"].dropna()) - {""} if of_scores else set()
 
@@ -95,7 +94,7 @@ def _is_error(rows: pd.DataFrame, column: str) -> bool:
 
 def _label(rows: pd.DataFrame, column: str) -> str:
     """The label of an axis, as "score: accuracy"."""
-    names = sorted({re.split("[/,]", metric)[0] for metric in _metrics(rows, column)})
+    names = sorted(set(map(metric_name, _metrics(rows, column))))
     return f"{column}: {', '.join(names)}" if names else column
 
 

@@ -39,7 +39,7 @@ def stressed(federation: Federation, conditions: Stress) -> Federation:
     The seed is that of the federation. Nodes, features, edges and labels that several clients share change once, by the
     draws of the first of these clients. Raises UserError for tasks other than node classification.
     """
-    wanted = [name for name in Stress.model_fields if getattr(conditions, name)]
+    wanted = conditions.present
     if not wanted:
         return federation
     whole = federation.whole

@@ -326,3 +326,8 @@ class Stress(Spec):
     missing_labels: float = option(
         0.0, "share of each client's training nodes that lose their label, except one", ge=0, lt=1, later=True
     )
+
+    @property
+    def present(self) -> list[str]:
+        """The names of the conditions with a strength."""
+        return [name for name in Stress.model_fields if getattr(self, name)]

@@ -17,7 +17,6 @@ from pydantic import Field
 from ..registry import UserError, option
 from .federation import Data, NodeData, Task
 from .partitioning import PARTITIONS, PartitionSpec, adjacency, floor
-from .spec import DatasetSpec
 
 ORDERS = Path(__file__).parent / "files" / "louvain_orders.npz"
 
@@ -165,11 +164,7 @@ class MetisOverlap(Metis):
     sharing: int = option(5, "clients that draw from the same part", ge=1)
     share: Proportion = option(0.5, "share of its part's nodes that each client holds")
 
-    def check(self, dataset: DatasetSpec, clients: int) -> None:
-        super().check(dataset, clients)
-        self._check_number(clients)
-
-    def _check_number(self, clients: int) -> None:
+    def check_number(self, clients: int) -> None:
         if clients % self.sharing:
             raise UserError(
                 f"partition 'metis-overlap': {clients} is no multiple of partition.sharing={self.sharing}; give a "
@@ -177,7 +172,6 @@ class MetisOverlap(Metis):
             )
 
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        self._check_number(clients)
         parts = super().deal(data, clients // self.sharing, rng)
         return [
             rng.choice(part, size=floor(self.share * len(part)), replace=False)
@@ -215,11 +209,7 @@ class RandomOverlap(PartitionSpec):
     )
     overlap: float | None = option(None, "share of nodes that every client holds", ge=0, le=1)
 
-    def check(self, dataset: DatasetSpec, clients: int) -> None:
-        super().check(dataset, clients)
-        self._check_number(clients)
-
-    def _check_number(self, clients: int) -> None:
+    def check_number(self, clients: int) -> None:
         if clients != len(self.proportions):
             raise UserError(
                 f"partition 'random-overlap': {len(self.proportions)} proportions for {clients} clients; give one "
@@ -227,7 +217,6 @@ class RandomOverlap(PartitionSpec):
             )
 
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        self._check_number(clients)
         total = len(data.label)
         sizes = [round(share * total) for share in self.proportions]
         if self.overlap is None:

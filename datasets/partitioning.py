@@ -49,6 +49,7 @@ class PartitionSpec(CuttingSpec):
         self.check_task(data, "cuts", PARTITIONS)
         if not 1 <= clients <= total:
             raise UserError(f"{clients} clients: {data.name!r} can be cut into 1 to {total}")
+        self.check_number(clients)
         dealt = self.deal(data, clients, np.random.default_rng(seed))
         try:
             parts = [np.sort(part) for part in dealt]
@@ -69,6 +70,10 @@ class PartitionSpec(CuttingSpec):
         self.check_task(type(dataset), "cuts", PARTITIONS)
         if not dataset.divisible:
             raise cannot_mix(dataset.name)
+        self.check_number(clients)
+
+    def check_number(self, clients: int) -> None:
+        """Raise UserError if the parameters do not allow this number of clients."""
 
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Return the parts, unsorted; `__call__` checks the arguments before and the parts afterwards."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ..benchmark.store.schema import RULES, conditions, mapping
 from ..benchmark.store.verified import Verified
 from ..benchmark.suites.catalogue import board_title
-from ..metrics import ADAPTED, SCORES, UNSEEN, sign
+from ..metrics import ADAPTED, SCORES, UNSEEN, metric_name, sign
 from .display_names import TASK_COLUMNS, by_text, entrant_labels, task_labels
 from .inference import FEDAVG as FEDAVG, LOCAL as LOCAL
 from .sweeps import Sweep, find_sweeps, harder
@@ -186,7 +186,7 @@ class Board:
     @cached_property
     def metric_of(self) -> dict[str, str]:
         """The most common metric of each task's scores: accuracy, ROC AUC, ..."""
-        kinds = [re.split(r"[,/]", text)[0] for text in self.scored["score_metric"]]
+        kinds = map(metric_name, self.scored["score_metric"])
         counted = Counter(zip(self.scored["task_label"], kinds, strict=True))
         return {task: kind for (task, kind), _ in reversed(counted.most_common())}  # the last entry is kept
 

@@ -44,12 +44,19 @@ class Robustness:
         return points.sort_values(POINT, ignore_index=True)
 
     @cached_property
-    def _conditions(self) -> pd.DataFrame:
-        """The runs under at most one condition. A plain run is strength 0 of every condition of its task."""
+    def _by_conditions(self) -> pd.DataFrame:
+        """The scored rows with `of`, their conditions, and `task`, the label without these; empty if all are plain."""
         rows = self.board.scored
         if (rows["conditions"] == "{}").all():
+            return rows[:0]
+        return rows.assign(task=task_labels(rows.assign(conditions="{}")), of=rows["conditions"].map(mapping))
+
+    @cached_property
+    def _conditions(self) -> pd.DataFrame:
+        """The runs under at most one condition. A plain run is strength 0 of every condition of its task."""
+        rows = self._by_conditions
+        if rows.empty:
             return pd.DataFrame(columns=[*POINT, "score"])
-        rows = rows.assign(task=task_labels(rows.assign(conditions="{}")), of=rows["conditions"].map(mapping))
         single = rows[rows["of"].map(len) == 1]
         pairs = [pair for of in single["of"] for pair in of.items()]
         stressed = single.assign(condition=[name for name, _ in pairs], strength=[strength(*pair) for pair in pairs])
@@ -75,13 +82,11 @@ class Robustness:
     @cached_property
     def without_curve(self) -> list[str]:
         """The tasks under conditions that are no point of a curve."""
-        rows = self.board.scored
-        if (rows["conditions"] == "{}").all():
+        rows = self._by_conditions
+        if rows.empty:
             return []
-        of = rows["conditions"].map(mapping)
-        tasks = zip(task_labels(rows.assign(conditions="{}")), of, strict=True)
-        drawn = [len(each) == 1 and (task, next(iter(each))) in self.curves for task, each in tasks]
-        return sorted(rows.loc[(of.map(len) > 0) & ~np.array(drawn), "task_label"].unique())
+        tasks = zip(rows["task_label"], rows["task"], rows["of"], strict=True)
+        return sorted({label for label, task, of in tasks if of and not (len(of) == 1 and (task, *of) in self.curves)})
 
     @cached_property
     def conditions(self) -> list[str]:

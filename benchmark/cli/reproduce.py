@@ -47,9 +47,9 @@ def reproduce(
 
     Rows of the same runs in other suites are reused.
     """
-    narrowed = {"--only": only, "--reading": reading, "--clients": clients, "--split": split}
     if table is None:
-        if option := next((name for name, given in narrowed.items() if given), None):
+        narrowing = {"--only": only, "--reading": reading, "--clients": clients, "--split": split}
+        if option := next((name for name, value in narrowing.items() if value), None):
             raise UserError(f"{option} selects runs of one table: give its name too, as fgssl-table1")
         _tell_costs(results, given.parse_seeds(seeds)) if dry_run else _list_tables(json)
         return 0

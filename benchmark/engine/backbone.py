@@ -316,7 +316,7 @@ class Network:
     def put(self, tree: Any, positions: Sequence[int], part: Any) -> Any:
         """The inverse of `take`: a copy of `tree` with the rows of `part` at these positions."""
         rows = self.rows(positions)
-        sizes = {kind: len(places) for kind, places in self.rows(range(len(self.clients))).items()}
+        sizes = {kind: len(clients) for kind, clients in self.positions.items()}
 
         def placed(kind: int | None, whole: Any, piece: Any) -> Any:
             if isinstance(piece, list):

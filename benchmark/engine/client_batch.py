@@ -14,8 +14,8 @@ from .config import TrainConfig
 from .device import section
 from .features import Features, Touched, rows_of, spread
 from .lazy import Lazy
-from .optim import StackedOptimiser, Tensors, architecture, cross_entropy, sum_squares
-from .payload import Tree
+from .optim import StackedOptimiser, Tensors, cross_entropy, sum_squares
+from .payload import Tree, architecture
 from .rng import Streams
 from .segment_ops import is_shared, segment_sum
 
@@ -248,7 +248,7 @@ class ClientBatch:
         """One epoch of `fit`; returns its last losses (K,). done: positions of clients that draw but do not train."""
         losses = torch.zeros(len(self))
         statistics = [name for name in trained if done and is_statistic(name)]  # which a forward pass changes
-        rows = self.network.rows(done)
+        rows = self.network.rows(done) if statistics else {}
         kept = {name: trained[name][rows[architecture(name)]].detach().clone() for name in statistics}
         for active in self.steps():
             with section("objective"):

@@ -111,9 +111,8 @@ class TrainConfig(Stress):
             raise ValueError("unseen_epochs is of clients held out of training: give unseen, the share of these")
         if self.unseen and self.score_on != "local":
             raise ValueError(f"unseen clients are scored on their own graphs: make data 'local', not {self.score_on!r}")
-        changed = [name for name in Stress.model_fields if getattr(self, name)]
-        if self.unseen and changed:
-            raise ValueError(f"unseen clients hold the data as they are: leave out unseen or {', '.join(changed)}")
+        if self.unseen and self.present:
+            raise ValueError(f"unseen clients hold the data as they are: leave out unseen or {', '.join(self.present)}")
         attacks = [name for name in ATTACKS if getattr(self, name)]
         if len(attacks) > 1:
             raise ValueError(f"{' and '.join(attacks)} are given: a run has one attack")

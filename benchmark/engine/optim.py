@@ -18,7 +18,7 @@ from .device import HOST, section
 from .features import rows_of, stored
 from .kernels import active_kernels, applied
 from .lazy import in_parts, whole
-from .payload import Own
+from .payload import architecture
 from .segment_ops import segment_sum
 
 if TYPE_CHECKING:
@@ -191,11 +191,6 @@ def _zeros(grad: torch.Tensor) -> torch.Tensor:
     """The initial state, stored like the gradient."""
     rows = rows_of(grad)
     return torch.zeros_like(grad) if rows is None else in_parts(rows.zeros())
-
-
-def architecture(name: str) -> int | None:
-    """The architecture to which a parameter belongs; None if all clients have it."""
-    return name.kind if isinstance(name, Own) else None
 
 
 def clip_per_client(grads: Tensors, bound: float, positions: Rows | None) -> Tensors:

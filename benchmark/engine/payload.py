@@ -50,6 +50,11 @@ class Own(str):
         return self.kind, self.name
 
 
+def architecture(key: str, default: int | None = None) -> int | None:
+    """The kind of a key `Own`; of other keys `default` (None: all clients have the value)."""
+    return key.kind if isinstance(key, Own) else default
+
+
 ABSENT: Any = object()
 LARGE = 2**16  # entries; copying fewer is faster than a lazy tensor
 
@@ -69,8 +74,7 @@ def walk(function: Callable[..., Any], tree: Any, *others: Any, kind: int | None
         return function(kind, tree, *others)
     walked = {}
     for key, value in tree.items():
-        kind_of_key = key.kind if isinstance(key, Own) else kind
-        made = walk(function, value, *[other[key] for other in others], kind=kind_of_key)
+        made = walk(function, value, *[other[key] for other in others], kind=architecture(key, kind))
         if made is not ABSENT:
             walked[key] = made
     return walked

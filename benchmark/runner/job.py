@@ -137,8 +137,8 @@ class Costs:
     The fit is least squares on logarithms. A pair of method and dataset that has rows is corrected by their mean
     residual; other pairs have the product alone. The number of rounds of a run is the median of the method's rows with
     the same cap and patience, else 1 for a method whose rows all have one round, else the median of all rows with the
-    cap and patience, else the cap. The time of phases before training is spread
-    over the rounds, so a method with such phases is estimated too high for more rounds than its rows have.
+    cap and patience, else the cap. The time of phases before training is spread over the rounds, so a method with such
+    phases is estimated too high for more rounds than its rows have.
     """
 
     def __init__(self, rows: Iterable[Row]) -> None:
@@ -160,10 +160,8 @@ class Costs:
                 taken[key].append(row.rounds or 0)
         self.left = {pair: statistics.fmean(values) for pair, values in left.items()}
         self.taken = {key: statistics.median(rounds) for key, rounds in taken.items()}
-        most = {row.method: 0 for row, _ in known}
-        for row, _ in known:
-            most[row.method] = max(most[row.method], row.rounds or 0)
-        self.taken |= {(method,): 1 for method, rounds in most.items() if rounds == 1}
+        several = {row.method for row, _ in known if row.rounds != 1}
+        self.taken |= {(row.method,): 1 for row, _ in known if row.method not in several}
 
     def as_data(self) -> dict[str, Any]:
         """Return the fit as JSON values with four digits, sorted, so that new rows change few lines of a file."""
@@ -251,9 +249,9 @@ def told_runs(cells: Sequence[Cell | ListedCell], rows: Sequence[Row], options: 
     workers = options.workers(len(cells))
     minutes = 60 * estimate.hours / workers
     span = f"{minutes:.0f} min" if minutes >= 1 else f"{max(1.0, 60 * minutes):.0f} s"
-    amounts = (f"{estimate.hours:.1f} core-hours", f"{60 * estimate.hours:.1f} core-minutes")
-    hours = next((amount + ", " for amount in amounts if not amount.startswith("0.0 ")), "")
-    line = f"{runs}, about {hours}{span} on {workers} worker{'s' * (workers > 1)} (by {source})"
+    amounts = {"core-hours": estimate.hours, "core-minutes": 60 * estimate.hours}
+    cost = next((f"{amount:.1f} {name}, " for name, amount in amounts.items() if amount >= 0.05), "")
+    line = f"{runs}, about {cost}{span} on {workers} worker{'s' * (workers > 1)} (by {source})"
     more = f"{len(cells) - known} more {'is' if len(cells) - known == 1 else 'are'} not judged: {unknown}"
     return line + (f"; {more}" if estimate.unknown else ""), estimate.hours
 

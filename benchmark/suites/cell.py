@@ -242,8 +242,8 @@ class Cell(Part):
 
     def _origin(self, method: type) -> str:
         """The column `origin`: that of the method, and `outside`."""
-        about = origin(method)
-        return canonical({**mapping(about), "parts": self.outside}) if self.outside else about
+        about, parts = origin(method), self.outside
+        return canonical({**mapping(about), "parts": parts}) if parts else about
 
 
 def train_config(values: dict[str, Any]) -> TrainConfig:

@@ -15,7 +15,6 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ...datasets import DATASETS, PARTITIONS, SPLITS
 from ...datasets.corruptions import for_nodes_only
-from ...datasets.federation import Stress
 from ...datasets.own_data import OWN, OwnData, OwnPartition
 from ...methods import METHODS
 from ...registry import SEED_BOUND, UserError, did_you_mean, listed
@@ -164,12 +163,7 @@ def with_own(request: Request, name: str | None) -> Request:
 def _checked(cell: Cell) -> tuple[str, ...]:
     """The parts of a cell on which `impossible` depends."""
     texts = cell.parts["partition"].text, cell.parts["split"].text
-    return cell.dataset.name, *texts, str(cell.clients), cell.method.name, *_of_nodes(cell)
-
-
-def _of_nodes(cell: Cell) -> list[str]:
-    """The conditions of a cell that only node classification has."""
-    return [name for name in Stress.model_fields if getattr(cell.training, name)]
+    return cell.dataset.name, *texts, str(cell.clients), cell.method.name, *cell.training.present
 
 
 def impossible(cell: Cell) -> str:
@@ -180,7 +174,7 @@ def impossible(cell: Cell) -> str:
         cell.split.build(SPLITS).check_task(type(dataset), "is for", SPLITS)
     except UserError as error:
         return str(error)
-    if cell.task != "node" and (conditions := _of_nodes(cell)):
+    if cell.task != "node" and (conditions := cell.training.present):
         task = f"{cell.dataset.name} with split {cell.split.name} is for {in_words(cell.task)}"
         return for_nodes_only(conditions, task)
     return "" if method.is_for(cell.task) else method.only_for(cell.task)

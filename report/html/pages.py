@@ -210,8 +210,8 @@ class Whole:
 
     def tasks_of(self, dataset: str) -> list[tuple[Ranking, str]]:
         """The tasks of a dataset that have a table, with their boards; of leaderboards only, if there are any."""
-        plain = [(each, task) for each in self.boards for task in each.tasks]
-        tasks = [(each, task) for each, task in plain if each.board.task_row(task)["dataset"] == dataset]
+        every = ((each, task) for each in self.boards for task in each.tasks)
+        tasks = [(each, task) for each, task in every if each.board.task_row(task)["dataset"] == dataset]
         return [(each, task) for each, task in tasks if is_board(each.board.suite)] or tasks
 
     def figures(self, suite: str, dataset: str = "") -> list[Drawn]:
