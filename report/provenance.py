@@ -64,10 +64,10 @@ def task_sentence(board: Board, task: str) -> str:
     return parts[0].capitalize()[:1] + "; ".join(parts)[1:] + "."
 
 
-def facts(board: Board, environments: dict[str, dict[str, Any]]) -> list[str]:
-    """Cautions, rows, dates, commits, submitters and machines as list items."""
-    rows = board.rows
-    parts = [f"- **Caution**: {line}" for line in cautions(board)]
+def facts(robustness: Robustness, environments: dict[str, dict[str, Any]]) -> list[str]:
+    """Cautions, rows, dates, commits, submitters and machines of a board as list items."""
+    rows = robustness.board.rows
+    parts = [f"- **Caution**: {line}" for line in cautions(robustness)]
     schemas = ", ".join(map(md, sorted(set(rows["schema_version"]))))
     states = ", ".join(f"{n} {md(s)}" for s, n in sorted(rows["status"].value_counts().items()))
     parts.append(f"- Rows: {len(rows)} ({states}), result schema {schemas}")
@@ -99,14 +99,15 @@ def _hashes(versions: Iterable[str]) -> Cell:
     return Cell(tuple(part for code in codes for part in (Span(", "), code))[1:])
 
 
-def cautions(board: Board) -> list[str]:
+def cautions(robustness: Robustness) -> list[str]:
     """Reasons why rows of the board are not fully comparable."""
+    board = robustness.board
     rows, texts = board.rows, []
     for method, versions in board.scored.groupby("method", sort=True)["computed_with"].nunique().items():
         if versions > 1:
             texts.append(f"scores of {md(method)} come from {versions} versions of its code")
     texts += different_data(board.scored, md)
-    if Robustness(board).without_curve and board.plain is not board:
+    if robustness.without_curve and board.plain is not board:
         texts.append("means over datasets include runs under conditions: compare the tables of the tasks")
     dirty = int(rows["git_dirty"].eq(True).sum())
     if dirty:

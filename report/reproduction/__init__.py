@@ -16,6 +16,7 @@ from ...benchmark.store.schema import TAKEN_OVER, Row
 from .. import provenance
 from ..board import Board
 from ..papers import Filter, Paper, Reading, papers, tables
+from ..robustness import Robustness
 from ..templating import document
 from ..text import ABSENT, count, markdown_table as markdown, md, mean_std, spans
 from .match import SuiteRows, chosen
@@ -41,7 +42,7 @@ def texts(
         rows = SuiteRows(board.rows, board.history)
         made[board.suite] = list(views(board.suite, rows))
         folder = results / board.suite
-        facts = provenance.facts(board, dict(environments))
+        facts = provenance.facts(Robustness(board), dict(environments))
         pages[folder / INDEX] = page(board.suite, made[board.suite], _extra_table(board.suite, rows), facts)
         pages[folder / "tables" / "reproduction.csv"] = csv(made[board.suite])
     return (pages | {results / INDEX: _index(made, boards)} if made else {}), made
