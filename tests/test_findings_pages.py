@@ -24,7 +24,7 @@ from .findings_pages import RESULTS, ROOT, effect, same_graphs, span, squeezed
 
 WORDS = 900
 NAMES = (  # numbers that are no results
-    "IJCAI 2023", "(2021)", "BigData 2024", "ICPP-W 2024", "(2025)", "Python 3.10, 3.11 or 3.12", "macro-F1",
+    "IJCAI 2023", "(2021)", "BigData 2024", "ICPP-W 2024", "(2025)", "Python 3.10 to 3.12", "macro-F1",
     "95% interval", "95% intervals", "at least 95%", "of 95%", "(95%)", "about 30 s on two cores", "36 short runs",
     "as in 1;", "as in 1.", "beta = 1 ", "**1.", "**2.", "**3.", "**4.", "**5.",
 )  # fmt: skip
