@@ -101,7 +101,8 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
         f"it has the highest mean accuracy, {points(best.mean)} points against FedAvg (95% interval {span(best)[1:]}, "
         "but with GraphSAGE instead of GCN. "
         "Or try SCAFFOLD: best mean rank. Both are *undecided*: the runs do not show whether the difference is "
-        f"within one point. Twenty-three more methods are undecided, among them {papers[0]}, {papers[1]} and {papers[2]}",
+        "within one point. Twenty-three more methods are undecided, "
+        f"among them {papers[0]}, {papers[1]} and {papers[2]}",
         f"worse than FedAvg, by {min(losses):.1f} to {max(losses):.1f} points",
         f"by {points(gain.mean)[1:]} points of accuracy {span(gain)} and {points(macro.mean)[1:]} points of macro-F1 "
         f"{span(macro)}",
