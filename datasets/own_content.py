@@ -24,6 +24,7 @@ from .own_files import ARCHIVE, EDGES, NODES, SHOWN, Mistakes, Raw, fractions, n
 
 # Words that mean "no label" among numbers; if all labels are words, they may be names of classes.
 MISSING = ("na", "n/a", "<na>", "none", "null", "missing", "unlabeled", "unlabelled", "?", "-")
+WHOLE = r"[+-]?\d{1,4000}"  # Python converts no longer ones
 FEW = 8  # below this number of nodes, a feature may follow from the label by chance
 
 
@@ -55,7 +56,9 @@ def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
         count = int((label == "").sum())
         mistakes.notes.append(f"{count} node{'s' * (count > 1)} without a label (empty, or one of: {words})")
     fractions = _fractional(label)
-    mistakes.where(fractions, lambda i: f"{raw.at('label', i)}: label {str(label[i])!r} is no class; round it to one")
+    mistakes.where(
+        fractions, lambda i: f"{raw.at('label', i)}: label {str(label[i])!r:.60} is no class; round it to one"
+    )
     if classes < 2:
         negative = any(_negative(word) for word in set(raw.label.tolist()))
         hint = " (a negative number means no label)" if negative else ""
@@ -161,7 +164,7 @@ def _coded(words: np.ndarray) -> tuple[np.ndarray, int]:
 def _ranked(words: np.ndarray) -> list[str]:
     """Return the distinct words other than "", sorted; by value if all are whole numbers."""
     known = set(words.tolist()) - {""}
-    numeric = all(re.fullmatch(r"[+-]?\d+", word, re.ASCII) for word in known)
+    numeric = all(re.fullmatch(WHOLE, word, re.ASCII) for word in known)
     return sorted(known, key=lambda word: (int(word), word) if numeric else (0, word))
 
 
@@ -183,7 +186,7 @@ def note_similar_words(
 def _normalised(word: str) -> str:
     text = unicodedata.normalize("NFKC", word).casefold()
     text = "".join(character for character in text if character.isprintable() and not character.isspace())
-    if re.fullmatch(r"[+-]?\d+", text):
+    if re.fullmatch(WHOLE, text):
         return str(int(text))
     value = number(text)
     return f"{value + 0.0:.17g}" if np.isfinite(value) else text

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..metrics import sign
 from ..registry import UserError, did_you_mean, listed
 from . import text
 from .board import Board
@@ -26,7 +27,8 @@ class Comparison:
     """tasks: one line per task with scores of both for a common seed: task, dataset, n (seeds), first, second,
     difference, low, high (95% t interval over seeds), p. datasets: mean difference per dataset. scope: the datasets of
     mean, low, high (the 95% interval of the posterior) and verdict, as "2 datasets"; verdict is a sentence. Scores and
-    differences are fractions. cautions: sentences on rows that were made on different data or partitions."""
+    differences are fractions, of errors second - first. errors: whether a dataset has them. cautions: sentences on rows
+    that were made on different data or partitions."""
 
     suite: str
     first: str
@@ -38,6 +40,7 @@ class Comparison:
     low: float
     high: float
     verdict: str
+    errors: bool = False
     cautions: tuple[str, ...] = ()
 
 
@@ -67,7 +70,10 @@ def compare(board: Board, first: str, second: str) -> Comparison | None:
         scope += f" with at least {MIN_SEEDS} common seeds"
     rows = board.scored[board.scored["entrant"].isin([first, second])]
     average = scope, mean, over.low, over.high
-    return Comparison(board.suite, first, second, tasks, datasets, *average, verdict, tuple(different_data(rows)))
+    errors = any(sign(board.metrics[name]) < 0 for name in datasets.index)
+    return Comparison(
+        board.suite, first, second, tasks, datasets, *average, verdict, errors, tuple(different_data(rows))
+    )
 
 
 def _verdict(first: str, second: str, posterior: Posterior, unit: str) -> str:
@@ -129,7 +135,7 @@ def as_text(comparison: Comparison) -> str:
     ]  # fmt: skip
     headers = ["task", "seeds", plain(comparison.first, 24), plain(comparison.second, 24), "difference", "95% interval"]
     rounded = comparison.datasets.round(12)
-    signs = {"higher": (rounded > 0).sum(), "equal": (rounded == 0).sum(), "lower": (rounded < 0).sum()}
+    signs = {"better": (rounded > 0).sum(), "equal": (rounded == 0).sum(), "worse": (rounded < 0).sum()}
     return document(
         "comparison.txt", comparison=comparison, table=markdown_table(rows, headers, "lrrrrr"), points=points, **signs
     )

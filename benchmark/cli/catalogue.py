@@ -122,7 +122,8 @@ def status(
 
 def _remarks(suites: list[Progress], results: Path, empty: int) -> list[str]:
     """Remarks on the table: reasons, each once, runs that did not converge, the meaning of words."""
-    lines = why([row for progress in suites for row in progress.bad()], suites=True)
+    lines = [] if results.exists() else [f"there is no folder {str(results)!r}: nothing was run there"]
+    lines += why([row for progress in suites for row in progress.bad()], suites=True)
     for progress in suites:
         if rising := ", ".join(f"{method} ({count})" for method, count in progress.rising().most_common()):
             lines.append(f"{progress.suite}: not converged: best in the last 5% of the rounds: {rising}")

@@ -16,7 +16,7 @@ from ...registry import UserError, did_you_mean
 from ..store.judged import Verdicts
 from ..store.row_file import LOCKS, LOGS, SHIPPED, WRITTEN
 from . import common as given
-from .common import Json, ReadResults, Results, Suites, answer, found_folder, names, print_json, records
+from .common import Json, ReadResults, Results, Suites, answer, client_numbers, found_folder, names, print_json, records
 from .run import show_ranking
 
 if TYPE_CHECKING:
@@ -154,7 +154,9 @@ FORMS = (".csv", ".tex", ".parquet")
 
 def export(
     file: Annotated[Path, Argument(metavar="FILE", help="the file to write: .csv, .tex (LaTeX) or .parquet")],
-    suite: given.Suites = None, method: given.Methods = None, dataset: given.Datasets = None,
+    suite: given.Suites = None,
+    method: Annotated[given.Names, given.naming("method", "-m", "--method", help="only these methods")] = None,
+    dataset: Annotated[given.Names, given.naming("dataset", "-d", "--dataset", help="only these datasets")] = None,
     clients: given.Clients = None, partition: given.Partitions = None,
     metric: Annotated[str, Option(metavar="NAME", help="column for LaTeX: score, val or macro_f1")] = "score",
     results: given.ReadResults = None, json: Json = False,
@@ -171,12 +173,16 @@ def export(
         raise UserError(f"{str(file)!r}: the name ends in {', '.join(FORMS)}, which says the form")
     folder = found_folder(results)
     rows = load_results(folder, expand=file.suffix != ".tex")
-    chosen = {"suite": suite, "method": method, "dataset": dataset, "partition": partition}
+    words = {"suite": suite, "method": method, "dataset": dataset, "partition": partition}
+    chosen = {**{column: names(wanted) for column, wanted in words.items()}, "clients": client_numbers(clients)}
     for column, wanted in chosen.items():
-        if wanted:
-            rows = rows[rows[column].isin(given.names(wanted))]
-    if clients:
-        rows = rows[rows["clients"].isin(given.client_numbers(clients))]
+        known = set(rows[column])
+        for value in (value for value in wanted if value not in known):
+            raise did_you_mean(
+                str(value), map(str, known), f"{'number of ' * (column == 'clients')}{column} of the rows"
+            )
+    for column, wanted in chosen.items():
+        rows = rows[rows[column].isin(wanted)] if wanted else rows
     if rows.empty:
         raise UserError(f"no row under {str(folder)!r} fits; `fglbench status --results {folder}` shows what there is")
     if file.suffix == ".tex":

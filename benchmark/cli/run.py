@@ -285,33 +285,33 @@ def _print(tables: list[Table]) -> list[Table]:
 def show_ranking(ranking: Ranking) -> list[Table]:
     """Print the ranked methods of a board: mean score and rank over datasets, difference from FedAvg, traffic.
 
-    Differences and verdicts are those of the leaderboard. A board of one dataset, or without a ranking, is shown as in
-    `show_scores`. Returns the tables.
+    All numbers are those of the leaderboard. A board of one dataset, or without a ranking, is shown as in `show_scores`.
+    Returns the tables.
     """
     from ...metrics import sign
     from ...report.cells import difference_cell
-    from ...report.statistics import ranks
-    from ...report.text import data_size, gap_unit, score_text, unit
+    from ...report.text import count, data_size, gap_unit, score_text, unit
 
     board = ranking.board
-    scores = board.by_dataset.loc[board.datasets_of(board.metric)]
-    if len(scores) < 2 or len(scores.columns) < 2:
+    datasets = board.by_dataset
+    if len(datasets) < 2 or len(datasets.columns) < 2:
         return _print(list(_tables(board)))
-    means, places = scores.mean(), ranks(scores).mean()
-    traffic = board.grid("traffic").median()
-    base = _baseline(board, map(str, scores))
+    base = _baseline(board, map(str, datasets))
     against = ranking.inference.against.get(base or "", {})
     titles = [] if base is None else [f"vs {base}{gap_unit(board.metric)} (95% interval)"]
     metric = unit("score" if sign(board.metric) > 0 else board.metric)
-    table = plain_table(f"{board.title}, {len(scores)} datasets", "mean rank", metric, *titles, "traffic (median)",
+    averaged = len(board.datasets_of(board.metric))
+    if averaged < len(datasets):  # means and differences are over the main metric
+        metric = f"{metric} ({count(averaged, 'dataset')})"
+    table = plain_table(f"{board.title}, {len(datasets)} datasets", "mean rank", metric, *titles, "traffic (median)",
                         numeric=True)  # fmt: skip
-    for name in places.sort_values(kind="stable").index:
-        cells = [f"{places[name]:.2f}", score_text(float(means[name]), 1)]
+    for name, line in ranking.table.iterrows():
+        cells = [f"{line['mean_rank']:.2f}", score_text(float(line["score"]), 1)]
         if base is not None and name == base:
             cells.append("baseline")
         elif base is not None:
             cells.append(str(difference_cell(against.get(name)).text))
-        table.add_row(str(name), *cells, data_size(float(traffic[name])))
+        table.add_row(str(name), *cells, data_size(float(line["traffic"])))
     return _print([table])
 
 

@@ -89,6 +89,10 @@ def test_status_names_methods_that_have_not_converged(cli, tmp_path):
     assert "quick: not converged: best in the last 5% of the rounds: fedavg (2)" in output
 
 
+def test_status_says_that_a_folder_does_not_exist(cli, tmp_path):
+    assert "nothing was run there" in cli(f"status --results {tmp_path / 'nowhere'}")
+
+
 @pytest.mark.parametrize("kind", ["methods", "datasets", "partitions", "splits", "backbones", "suites"])
 def test_list_names_everything_with_a_summary(cli, kind):
     lines = cli(["list", kind]).splitlines()

@@ -79,7 +79,14 @@ def test_readers_use_runs_if_it_has_rows(
     assert set(table["method"]) == {"fedavg"} and set(table["training.rounds"]) == {2}
     assert len(pd.read_parquet(tmp_path / "rows.parquet")) == 4
     assert "\\toprule" in (tmp_path / "table.tex").read_text()
-    assert main(["export", str(tmp_path / "rows.xls")]) == 2 and main(["export", "a.csv", "-m", "moon"]) == 2
+    assert main(["export", str(tmp_path / "rows.xls")]) == 2
+    for option, wrong, kind in (
+        ("-m", "fedavg,fedavgg", "method"), ("-d", "coraa", "dataset"), ("-s", "custom,quikc", "suite"),
+        ("-k", "11", "number of clients"),
+    ):  # fmt: skip
+        error = cli(["export", str(tmp_path / "none.csv"), option, wrong], 2)
+        assert f"unknown {kind} of the rows '{wrong.split(',')[-1]}'" in error
+    assert not (tmp_path / "none.csv").exists()
     monkeypatch.chdir(tmp_path)
     assert reading() == Path("results")
 

@@ -115,6 +115,14 @@ def test_words_for_missing_values_can_be_names_and_labels(villages: Path) -> Non
     assert data.graph.num_edges() == 2 * 10
 
 
+def test_a_label_of_more_digits_than_python_converts_is_a_mistake(villages: Path) -> None:
+    nodes = villages / "nodes.csv"
+    nodes.write_text(nodes.read_text().replace("farmer", "9" * 5000).replace("fisher", "10"))
+    _, mistakes = read(villages)
+    assert mistakes[0].startswith("nodes.csv:2: label '999") and mistakes[0].endswith("9 is no class; round it to one")
+    assert len(mistakes[0]) < 120
+
+
 def test_archive_and_tables_give_equal_content(villages: Path) -> None:
     tables, none = read(villages)
     assert none == []

@@ -147,7 +147,7 @@ def test_compare_names_the_datasets_of_the_mean() -> None:
     ]
     text = as_text(compare(samples.board(rows), "a", "b"))
     assert "Mean over 1 dataset with at least 3 common seeds: +5.00" in text
-    assert "Of 2 datasets higher on 2" in text
+    assert "The mean of a is better on 2 of 2 datasets, equal on 0, worse on 0." in text
 
 
 def test_compare_tests_six_datasets() -> None:

@@ -101,6 +101,10 @@ def test_two_metrics_are_not_averaged() -> None:
     assert ranking.table.loc["high", "mean_rank"] == pytest.approx((7 + 2) / 8)  # ranks are over all
     titles = ranking_table(ranking).titles
     assert {"Mean accuracy, %", "ROC AUC, %"} <= set(titles)
+    (shown,) = show_ranking(ranking)
+    assert list(shown.columns[0].cells) == list(ranking.table.index) == ["high", "fedavg"]
+    assert list(shown.columns[1].cells) == ["1.12", "1.88"]
+    assert shown.columns[2].header == "score, % (7 datasets)"
 
 
 def test_without_seeds_and_datasets_nothing_is_compared() -> None:

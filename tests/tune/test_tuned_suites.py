@@ -97,6 +97,7 @@ def test_untuned_methods_are_left_out_and_named_with_their_command(tuned, cli) -
     with pytest.raises(UserError, match="no tuned settings of moon on csbm"):
         select(Request(suites=(str(tuned),), methods=("moon",)))
     cli(f"run -s {tuned} --dry-run")
+    assert "no tuned settings of moon on csbm; `fglbench tune -s tiny" in " ".join(cli(f"show {tuned}").split())
 
 
 def test_untuned_methods_are_named_on_one_short_line(tuned, monkeypatch, capsys) -> None:
