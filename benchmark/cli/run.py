@@ -285,8 +285,8 @@ def _print(tables: list[Table]) -> list[Table]:
 def show_ranking(ranking: Ranking) -> list[Table]:
     """Print the ranked methods of a board: mean score and rank over datasets, difference from FedAvg, traffic.
 
-    All numbers are those of the leaderboard. A board of one dataset, or without a ranking, is shown as in `show_scores`.
-    Returns the tables.
+    The numbers are those of the leaderboard. A board of one dataset, or without a ranking, is shown as in
+    `show_scores`. Returns the tables.
     """
     from ...metrics import sign
     from ...report.cells import difference_cell
