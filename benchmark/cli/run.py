@@ -305,13 +305,13 @@ def show_ranking(ranking: Ranking) -> list[Table]:
         metric = f"{metric} ({count(averaged, 'dataset')})"
     table = plain_table(f"{board.title}, {len(datasets)} datasets", "mean rank", metric, *titles, "traffic (median)",
                         numeric=True)  # fmt: skip
-    for name, line in ranking.table.iterrows():
-        cells = [f"{line['mean_rank']:.2f}", score_text(float(line["score"]), 1)]
+    for name, line in zip(map(str, ranking.table.index), ranking.table.to_dict("records"), strict=True):
+        cells = [f"{line['mean_rank']:.2f}", score_text(line["score"], 1)]
         if base is not None and name == base:
             cells.append("baseline")
         elif base is not None:
             cells.append(str(difference_cell(against.get(name)).text))
-        table.add_row(str(name), *cells, data_size(float(line["traffic"])))
+        table.add_row(name, *cells, data_size(line["traffic"]))
     return _print([table])
 
 
