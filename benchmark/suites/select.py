@@ -163,7 +163,8 @@ def with_own(request: Request, name: str | None) -> Request:
 def _checked(cell: Cell) -> tuple[str, ...]:
     """The parts of a cell on which `impossible` depends."""
     texts = cell.parts["partition"].text, cell.parts["split"].text
-    return cell.dataset.name, *texts, str(cell.clients), cell.method.name, *cell.training.present
+    unfit = cell.training.unfit(cell.clients)
+    return cell.dataset.name, *texts, str(cell.clients), cell.method.name, unfit, *cell.training.present
 
 
 def impossible(cell: Cell) -> str:
@@ -177,6 +178,8 @@ def impossible(cell: Cell) -> str:
     if cell.task != "node" and (conditions := cell.training.present):
         task = f"{cell.dataset.name} with split {cell.split.name} is for {in_words(cell.task)}"
         return for_nodes_only(conditions, task)
+    if why := cell.training.unfit(cell.clients):
+        return why
     return "" if method.is_for(cell.task) else method.only_for(cell.task)
 
 

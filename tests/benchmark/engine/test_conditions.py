@@ -145,6 +145,22 @@ def test_numbers_of_clients_that_a_partition_lacks_are_refused_in_the_plan(
         select(asked)
 
 
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (("sign_flip=0.25",), "sign_flip is 0.25, so none of 2 clients is hostile; give more than 0.25"),
+        (("dp_noise=1", "dp_clip=1", "dp_delta=0.2"), "dp_delta is 0.2, must be below 1 / clients, 0.2"),
+    ],
+)
+def test_settings_without_effect_or_sense_are_refused_in_the_plan(settings: tuple[str, ...], reason: str) -> None:
+    """Only of the number of clients that they do not fit."""
+    training = tuple(f"training.{setting}" for setting in settings)
+    asked = Request(methods=("fedavg",), datasets=("csbm",), clients=(2, 4, 5), seeds=(0,), settings=training)
+    with pytest.warns(UserWarning, match=reason):
+        clients = [cell.clients for _, cell in select(asked)]
+    assert clients == ([4, 5] if "sign_flip" in settings[0] else [2, 4])
+
+
 def cell(*settings: str) -> tuple[str, Cell]:
     (selected,) = select(Request(quick=True, methods=("fedavg",), datasets=("cora",), seeds=(0,), settings=settings))
     return selected
