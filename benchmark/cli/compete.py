@@ -155,7 +155,7 @@ def _cells(name: str, datasets: tuple[str, ...], rounds: int | None, seeds: tupl
 
 def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float:
     """Print the cost, with the seconds per round of FedAvg. Returns core-hours."""
-    from ..runner.job import published_costs
+    from ..runner.job import amount, published_costs
     from ..suites.cell import Choice
 
     def as_fedavg(cell: Cell) -> Cell:
@@ -166,8 +166,8 @@ def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float
     hours = tuning.hours + runs.hours
     workers = options.workers(len(scored))
     typer.echo(
-        f"{count_studies(each)} ({sum(study.size for study in each)} trials) and {len(scored)} runs: about {hours:.1f} "
-        f"core-hours, {60 * hours / workers:.0f} min on {workers} worker{'s' * (workers > 1)}, if a round costs what "
+        f"{count_studies(each)} ({sum(study.size for study in each)} trials) and {len(scored)} runs: about "
+        f"{amount(hours)}, {60 * hours / workers:.0f} min on {workers} worker{'s' * (workers > 1)}, if a round costs what "
         "FedAvg's costs (by published timings)"
     )
     if missing := {*tuning.unknown, *runs.unknown}:

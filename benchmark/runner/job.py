@@ -222,13 +222,18 @@ class Costs:
         return Estimate(total / HOUR, unknown)
 
 
+def amount(hours: float) -> str:
+    """Return core-hours in words: "3.2 core-hours", or "2.5 core-minutes", at least 0.1."""
+    return f"{hours:.1f} core-hours" if hours >= 0.05 else f"{max(0.1, 60 * hours):.1f} core-minutes"
+
+
 def told(estimate: Estimate) -> str:
     """An estimate in words: "about 3.2 core-hours, judged by the rows here; 12 runs cannot be judged: no row of dataset
     actor"."""
-    line = f"about {estimate.hours:.1f} core-hours, judged by the rows here"
-    if not estimate.unknown:
-        return line
-    return f"{line}; {sum(estimate.unknown.values())} runs cannot be judged: no row of {', '.join(estimate.unknown)}"
+    unknown = sum(estimate.unknown.values())
+    known = [f"about {amount(estimate.hours)}, judged by the rows here"] if estimate.hours or not unknown else []
+    lacking = f"{unknown} runs cannot be judged: no row of {', '.join(estimate.unknown)}"
+    return "; ".join([*known, lacking] if unknown else known)
 
 
 def told_runs(cells: Sequence[Cell | ListedCell], rows: Sequence[Row], options: Options) -> tuple[str, float]:
@@ -249,8 +254,7 @@ def told_runs(cells: Sequence[Cell | ListedCell], rows: Sequence[Row], options: 
     workers = options.workers(len(cells))
     minutes = 60 * estimate.hours / workers
     span = f"{minutes:.0f} min" if minutes >= 1 else f"{max(1.0, 60 * minutes):.0f} s"
-    amounts = {"core-hours": estimate.hours, "core-minutes": 60 * estimate.hours}
-    cost = next((f"{amount:.1f} {name}, " for name, amount in amounts.items() if amount >= 0.05), "")
+    cost = f"{amount(estimate.hours)}, " if 60 * estimate.hours >= 0.05 else ""
     line = f"{runs}, about {cost}{span} on {workers} worker{'s' * (workers > 1)} (by {source})"
     more = f"{len(cells) - known} more {'is' if len(cells) - known == 1 else 'are'} not judged: {unknown}"
     return line + (f"; {more}" if estimate.unknown else ""), estimate.hours

@@ -152,7 +152,7 @@ def test_without_optuna_the_command_to_install_is_named(tune, tmp_path, monkeypa
 
 def test_a_dry_run_gives_the_cost_from_earlier_trials(tune, done) -> None:
     folder, _ = done
-    assert "core-hours, judged by the rows here" in tune(folder, "--dry-run")
+    assert "about 0.1 core-minutes, judged by the rows here" in tune(folder, "--dry-run")
 
 
 @pytest.mark.parametrize(

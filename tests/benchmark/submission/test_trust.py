@@ -173,7 +173,7 @@ def test_the_maintainers_run_ranks_and_the_difference_is_shown(
     better(0.1)(submission)
     cli("validate packed --into results")
     output = cli("adopt fedprox --dry-run")
-    assert "fedprox: 4 runs left of tiny" in output and "core-hours" in output
+    assert "fedprox: 4 runs left of tiny" in output and "about 0.1 core-minutes" in output
     assert not (results / "tiny" / "fedprox.csv").exists()
     assert main(["adopt", "fedprox", "-j", "1"]) in (0, 1)  # 1: a checkout with changes
     output = capsys.readouterr().out
