@@ -167,8 +167,8 @@ def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float
     workers = options.workers(len(scored))
     typer.echo(
         f"{count_studies(each)} ({sum(study.size for study in each)} trials) and {len(scored)} runs: about "
-        f"{amount(hours)}, {60 * hours / workers:.0f} min on {workers} worker{'s' * (workers > 1)}, if a round costs what "
-        "FedAvg's costs (by published timings)"
+        f"{amount(hours)}, {60 * hours / workers:.0f} min on {workers} worker{'s' * (workers > 1)}, if a round costs "
+        "what FedAvg's costs (by published timings)"
     )
     if missing := {*tuning.unknown, *runs.unknown}:
         typer.echo(f"not in this: {', '.join(sorted(missing))}, of which there is no timing")

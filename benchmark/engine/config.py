@@ -103,7 +103,8 @@ class TrainConfig(Stress):
         """Return why the configuration does not fit this number of clients; empty if it does."""
         for name in ATTACKS:
             if (share := getattr(self, name)) and not round(share * clients):
-                return f"{name} is {share:g}, so none of {clients} clients is hostile; give more than {0.5 / clients:.3g}"
+                least = f"{0.5 / clients:.3g}"
+                return f"{name} is {share:g}, so none of {clients} clients is hostile; give more than {least}"
         if self.dp_noise and self.dp_delta >= 1 / clients:
             return f"dp_delta is {self.dp_delta:g}, must be below 1 / clients, {1 / clients:.3g}"
         return ""
