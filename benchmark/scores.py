@@ -15,7 +15,7 @@ from .engine.evaluate import MEASURES, Evaluator, Scored, own_rows
 from .engine.graphs.classification import GraphEvaluator, sets_of
 from .engine.method import in_words
 from .runner.execute import FederationCache
-from .suites.select import Request, select
+from .suites.select import Request, parted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +61,7 @@ def federation(
         clients=() if clients is None else (whole_argument("clients", clients),),
         splits=() if split is None else (text_argument("split", split),),
     )
-    cells = {cell.federation_key: cell for _, cell in select(request)}
+    cells = {cell.federation_key: cell for _, cell in parted(request)[0]}  # what it warns of is about methods
     if len(cells) > 1:
         ways = sorted({f"{cell.partition.name} x{cell.clients} {cell.split.name}" for cell in cells.values()})
         raise UserError(f"suite {suite!r} divides {dataset!r} in several ways ({', '.join(ways)}); give partition, "

@@ -19,8 +19,8 @@ class Domains(DatasetSpec):
     classification as in GCFL (Xie et al., NeurIPS 2021).
 
     Classes and features differ between sets: class 0 of one set is not class 0 of another. All feature rows have the
-    width of the widest set; zeros fill up the others. The score is ROC AUC if all sets are scored by it, as the assays
-    of Tox21, else accuracy.
+    width of the widest set; zeros fill up the others. Edge features are kept if all sets have equally many. The score
+    is ROC AUC if all sets are scored by it, as the assays of Tox21, else accuracy.
     """
 
     about: ClassVar[About] = About("those of the sets", "those of the sets", "", "each set is one client")
@@ -37,8 +37,12 @@ class Domains(DatasetSpec):
         loaded = [cast(GraphSetData, part.load()) for part in self.parts]
         spaces = tuple((int(data.graphs[0].ndata["feat"].shape[1]), data.num_classes) for data in loaded)
         width, graphs = max(features for features, _ in spaces), []
+        edges = [data.graphs[0].edata for data in loaded]
+        edge_widths = {features["feat"].shape[1] if "feat" in features else 0 for features in edges}
         for data, (features, _) in zip(loaded, spaces, strict=True):
             for graph in data.graphs:
+                if len(edge_widths) > 1:
+                    graph.edata.clear()
                 graph.ndata["feat"] = F.pad(graph.ndata["feat"].float(), (0, width - features))
                 graphs.append(graph)
         sizes = torch.tensor([len(data.graphs) for data in loaded])
@@ -72,6 +76,8 @@ def domains(name: str) -> type[DatasetSpec] | None:
         raise UserError(f"dataset {name!r}: {error}") from None
     if nodes:
         raise UserError(f"dataset {name!r}: {', '.join(nodes)} is no set of graphs, as enzymes and tu:NAME are")
+    if others := [f"{part} is for {goal.replace('-', ' ')}" for part in sets if (goal := DATASETS.cls(part).goal)]:
+        raise UserError(f"dataset {name!r}: {', '.join(others)}; give sets for graph classification only")
     namespace = {"__doc__": Domains.__doc__, "__module__": __name__, "sets": sets, "name": name, "sources": len(sets)}
     return type(name, (Domains,), {**namespace, "__annotations__": {"sets": ClassVar[tuple[str, ...]]}})
 

@@ -215,7 +215,8 @@ def clear_errors(root: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             problem = f"no space left for results in {str(root)!r}; every finished row is kept"
             raise UserError(f"{problem}: free some space and run the same command again") from None
-        place, reason = error.filename or root, error.strerror or error
+        place, reason = Path(error.filename or root), error.strerror or error
+        place = place if place.exists() else place.parent  # a temporary file has a random name
         raise UserError(f"cannot write results to {str(place)!r}: {reason}; use --results DIR") from None
 
 

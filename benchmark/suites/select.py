@@ -162,9 +162,9 @@ def with_own(request: Request, name: str | None) -> Request:
 
 def _checked(cell: Cell) -> tuple[str, ...]:
     """The parts of a cell on which `impossible` depends."""
-    texts = cell.parts["partition"].text, cell.parts["split"].text
+    texts = [cell.parts[name].text for name in ("dataset", "partition", "split")]
     unfit = cell.training.unfit(cell.clients)
-    return cell.dataset.name, *texts, str(cell.clients), cell.method.name, unfit, *cell.training.present
+    return *texts, str(cell.clients), cell.method.name, unfit, *cell.training.present
 
 
 def impossible(cell: Cell) -> str:
@@ -172,9 +172,12 @@ def impossible(cell: Cell) -> str:
     dataset, method = cell.dataset.build(DATASETS), METHODS.cls(cell.method.name)
     try:
         cell.partition.build(PARTITIONS).check(dataset, cell.clients)
-        cell.split.build(SPLITS).check_task(type(dataset), "is for", SPLITS)
+        split = cell.split.build(SPLITS)
+        split.check_task(type(dataset), "is for", SPLITS)
     except UserError as error:
         return str(error)
+    if split.goal and isinstance(dataset, OwnData) and dataset.metric != "accuracy":
+        return f"split {split.name!r} has its own measure, not {dataset.metric}: leave out --metric"
     if cell.task != "node" and (conditions := cell.training.present):
         task = f"{cell.dataset.name} with split {cell.split.name} is for {in_words(cell.task)}"
         return for_nodes_only(conditions, task)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,12 @@ def test_plain_clients_equal_those_of_the_runs(dense: bool) -> None:
         assert data.feat.layout == torch.strided or not dense
         for part in ("train", "val", "test"):
             assert torch.equal(getattr(data, f"{part}_mask"), client.graph.ndata[f"{part}_mask"].bool())  # type: ignore[union-attr]
+
+
+def test_a_federation_of_links_warns_of_no_method() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert fglbench.federation("csbm", suite="quick", split="links").task == "link-prediction"
 
 
 def test_clients_of_links_are_refused_with_the_reason() -> None:

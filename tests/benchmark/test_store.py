@@ -150,6 +150,12 @@ def test_an_unusable_folder_is_one_line_before_any_run(tmp_path):
         load_results(tmp_path / "absent")
 
 
+def test_an_error_names_the_folder_of_a_temporary_file(tmp_path):
+    message = f"cannot write results to '{tmp_path}': Permission denied"
+    with pytest.raises(UserError, match=message), stores.clear_errors(tmp_path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "tmp4f4lu76i"))
+
+
 def test_a_claim_has_one_holder_and_ends_with_its_process(store):
     code = (
         "import sys, time; from fglbench.benchmark.store import Store\n"

@@ -512,6 +512,11 @@ def test_a_file_that_is_no_text_is_named(villages: Path, start: bytes, kind: str
     assert read(villages)[1] == [f"nodes.csv: a {kind}, not a table; write it as comma-separated text in UTF-8"]
 
 
+def test_a_metric_beside_links_is_refused_in_the_plan(villages: Path, cli) -> None:
+    error = cli(f"run --data {villages} --split links -m fedavg --metric macro-f1 --dry-run", 2)
+    assert "split 'links' has its own measure, not macro-f1: leave out --metric" in error
+
+
 def test_files_of_other_names_and_links_to_nothing(villages: Path) -> None:
     (villages / ".#nodes.csv").symlink_to("user@host.123")  # lock file of an editor
     assert announce(villages) == "own:villages"

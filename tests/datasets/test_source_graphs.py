@@ -20,7 +20,7 @@ import torch
 from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation, content, load
 from fglbench.datasets.federation import GraphSetData, NodeData
 from fglbench.datasets.graph_files import read_citation_sources, read_pages, read_twitch
-from fglbench.datasets.spec import GraphSetSpec, bidirected
+from fglbench.datasets.spec import DatasetSpec, GraphSetSpec, bidirected
 from fglbench.registry import UserError
 
 Put = Callable[[Path, dict[str, bytes]], dict[str, Path]]
@@ -207,6 +207,25 @@ def test_each_set_keeps_its_features_and_classes(sets: str) -> None:
     assert [len(client.graphs) for client in federation.clients] == [8, 12]
 
 
+def test_edge_features_that_some_sets_lack_are_left_out(sets: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_edges(cls: type[DatasetSpec]) -> None:
+        plain = cls.load
+
+        def load(self: DatasetSpec) -> GraphSetData:
+            data = plain(self)
+            for graph in data.graphs:
+                graph.edata["feat"] = torch.ones(graph.num_edges(), 13, dtype=torch.uint8)
+            return data
+
+        monkeypatch.setattr(cls, "load", load)
+
+    for name, kept in (("toy-a", False), ("toy-b", True)):
+        with_edges(DATASETS.cls(name))
+        graphs = DATASETS.build(sets).load().graphs
+        assert {"feat" in graph.edata for graph in graphs} == {kept}
+        assert dgl.batch(graphs).num_nodes() == 40
+
+
 def test_a_federation_of_sets_is_scored_by_roc_auc_where_all_are(sets: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def measures() -> set[str]:
         data = DATASETS.build(sets).load()
@@ -234,6 +253,7 @@ def test_a_class_of_the_name_can_be_sent_to_another_process(sets: str) -> None:
         ("domains:toy-a+toy-a", "at least two sets of graphs, each once"),
         ("domains:toy-a+cora", "cora is no set of graphs"),
         ("domains:toy-a+nothing", "unknown dataset 'nothing'"),
+        ("domains:toy-a+esol+tox21", "esol is for graph regression, tox21 is for graph labels; give sets for graph cl"),
     ],
 )
 def test_invalid_set_names(name: str, words: str, sets: str) -> None:
