@@ -163,9 +163,9 @@ def answer_lines(results: Mapping[str, Result], metric: str, sites: Sequence[str
         *([] if best.method == BASELINE or BASELINE not in results else
           [f"Difference from FedAvg: {with_bounds(best.over_fedavg)} points: {_verdict(best.over_fedavg)}."]),
         *_site_lines(best, sites),
-        f"Traffic: {data_size(1e6 * best.megabytes)} per site and round, {data_size(1e6 * best.megabytes * best.rounds)} per "
-        f"site up to the selected round ({best.rounds:.0f}); at 10 Mbit/s "
-        f"{best.megabytes * 1e6 / (10 * MEGABIT):.1f} s per round.",
+        f"Traffic: {data_size(1e6 * best.megabytes)} per site and round, "
+        f"{data_size(1e6 * best.megabytes * best.rounds)} per site up to the selected round ({best.rounds:.0f}); "
+        f"at 10 Mbit/s {best.megabytes * 1e6 / (10 * MEGABIT):.1f} s per round.",
         f"Training time: {best.seconds:.1f} s for all sites on this machine.",
         *_leaving(best.method),
     ]  # fmt: skip

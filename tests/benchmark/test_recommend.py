@@ -64,7 +64,7 @@ def test_the_answer_is_the_cheapest_of_the_best_with_gains_and_uploads() -> None
     assert (
         "Recommendation: fedavg" in text and "south (+14.0), north (+6.0)" in text and "Sites that lose: none" in text
     )
-    assert "2 MB per site and round" in text and "weights of the model" in text
+    assert "2.0 MB per site and round" in text and "weights of the model" in text
     assert any(line.startswith("fedprox") and "2 / 0 of 2" in line for line in table_lines(results, "accuracy", 2))
 
 
