@@ -150,6 +150,19 @@ def test_compare_names_the_datasets_of_the_mean() -> None:
     assert "The mean of a is better on 2 of 2 datasets, equal on 0, worse on 0." in text
 
 
+def test_compare_says_which_error_is_better() -> None:
+    rows = [
+        samples.row(
+            "esol", name, seed, error + seed / 100, score_metric="RMSE (lower is better), global model, local test"
+        )
+        for name, error in (("a", 0.4), ("b", 0.5))
+        for seed in range(3)
+    ]
+    text = as_text(compare(samples.board(rows), "a", "b"))
+    assert "points over common seeds (of errors reversed: positive is better)" in text
+    assert "Mean over 1 dataset: +10.00" in text and "The mean of a is better on 1 of 1 dataset, " in text
+
+
 def test_compare_tests_six_datasets() -> None:
     gaps = {name: 0.1 + 0.01 * i for i, name in enumerate("uvwxyz")}
     rows = [
