@@ -216,7 +216,8 @@ def clear_errors(root: Path) -> Iterator[None]:
             problem = f"no space left for results in {str(root)!r}; every finished row is kept"
             raise UserError(f"{problem}: free some space and run the same command again") from None
         place, reason = Path(error.filename or root), error.strerror or error
-        place = place if place.exists() else place.parent  # a temporary file has a random name
+        if place != root and not os.path.exists(place):  # a temporary file has a random name
+            place = place.parent
         raise UserError(f"cannot write results to {str(place)!r}: {reason}; use --results DIR") from None
 
 

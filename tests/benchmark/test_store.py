@@ -154,6 +154,8 @@ def test_an_error_names_the_folder_of_a_temporary_file(tmp_path):
     message = f"cannot write results to '{tmp_path}': Permission denied"
     with pytest.raises(UserError, match=message), stores.clear_errors(tmp_path):
         raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "tmp4f4lu76i"))
+    with pytest.raises(UserError, match=f"'{tmp_path}': File name too long"), stores.clear_errors(tmp_path):
+        (tmp_path / ("a" * 300)).touch()  # a name of which `Path.exists` raises, too
 
 
 def test_a_claim_has_one_holder_and_ends_with_its_process(store):
