@@ -25,7 +25,6 @@ from .engine.transforms import KINDS, kind_of
 from .suites.catalogue import FAMILIES, Entry
 from .suites.cell import Cell
 from .suites.plugins import REGISTRIES, built_in
-from .suites.request import told_untuned
 from .suites.suite import Suite, load_suite, suite_names
 
 
@@ -147,7 +146,6 @@ def described_suite(suite: Suite, cells: list[Cell]) -> Entry:
         "rounds": (str(cell.training.rounds) for cell in cells),
     }
     facts |= {axis: ", ".join(dict.fromkeys(names)) for axis, names in axes.items()}
-    facts |= {"not tuned": "; ".join(told)} if (told := told_untuned(suite.name, suite.untuned())) else {}
     return {
         "text": suite.description,
         "facts": facts,

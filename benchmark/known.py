@@ -18,7 +18,7 @@ from ..registry import Parameter, UserError, did_you_mean
 from .store import Store
 from .store.provenance import outdated
 from .store.schema import Standing
-from .suites.catalogue import FAMILIES, KINDS, OTHER, Entry, catalogue, cell_keys, untuned_pairs
+from .suites.catalogue import FAMILIES, KINDS, OTHER, Entry, catalogue, cell_keys, pairs_of, untuned_pairs
 from .suites.request import told_untuned
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class Known:
     def of(cls, kind: str, name: str, entry: Entry) -> Known:
         """The description of an entry of the catalogue."""
         facts = {**entry["facts"], **({"uploads": entry["uploads"]} if kind == "method" else {})}
+        if kind == "suite" and (told := told_untuned(name, pairs_of(entry["untuned"]))):
+            facts["not tuned"] = "; ".join(told)
         return cls(kind, name, entry["text"], facts, [Parameter(*fields) for fields in entry["parameters"]])
 
 

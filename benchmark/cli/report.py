@@ -175,14 +175,12 @@ def export(
     rows = load_results(folder, expand=file.suffix != ".tex")
     words = {"suite": suite, "method": method, "dataset": dataset, "partition": partition}
     chosen = {**{column: names(wanted) for column, wanted in words.items()}, "clients": client_numbers(clients)}
-    for column, wanted in chosen.items():
-        known = set(rows[column])
-        for value in (value for value in wanted if value not in known):
-            raise did_you_mean(
-                str(value), map(str, known), f"{'number of ' * (column == 'clients')}{column} of the rows"
-            )
-    for column, wanted in chosen.items():
-        rows = rows[rows[column].isin(wanted)] if wanted else rows
+    known = {column: set(rows[column]) for column, wanted in chosen.items() if wanted}
+    for column, present in known.items():
+        if unknown := [str(value) for value in chosen[column] if value not in present]:
+            kind = "number of clients" if column == "clients" else column
+            raise did_you_mean(unknown[0], map(str, present), f"{kind} of the rows")
+        rows = rows[rows[column].isin(chosen[column])]
     if rows.empty:
         raise UserError(f"no row under {str(folder)!r} fits; `fglbench status --results {folder}` shows what there is")
     if file.suffix == ".tex":

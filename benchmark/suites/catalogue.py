@@ -14,7 +14,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -70,7 +70,12 @@ def cell_keys(suite: str) -> list[str]:
 
 def untuned_pairs(suite: str) -> list[tuple[str, str]]:
     """Return the pairs (method, dataset) that must be tuned before a suite of the package can run."""
-    return [(method, dataset) for method, datasets in entry("suite", suite)["untuned"] for dataset in datasets]
+    return pairs_of(entry("suite", suite)["untuned"])
+
+
+def pairs_of(untuned: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[str, str]]:
+    """Return the pairs (method, dataset) of the field `untuned` of a suite's entry."""
+    return [(method, dataset) for method, datasets in untuned for dataset in datasets]
 
 
 def is_board(suite: str) -> bool:

@@ -127,8 +127,9 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
             pairs = dict.fromkeys((cell.method.name, cell.dataset.name) for cell in cells)
             untuned += told_without(request.tuned, without_settings(pairs, table))
             cells = at_settings(cells, table)
-        reason_of = {key: impossible(cell) for key, cell in {_checked(cell): cell for cell in cells}.items()}
-        reasons = [reason_of[_checked(cell)] for cell in cells]
+        keys = list(map(_checked, cells))
+        reason_of = {key: impossible(cell) for key, cell in dict(zip(keys, cells, strict=True)).items()}
+        reasons = [reason_of[key] for key in keys]
         if not request.all_suites:  # where a method of `--all` does not apply, it is not run
             refused += [f"suite {suite.name!r}: {why}" for why in dict.fromkeys(reasons) if why]
         possible = [cell for cell, why in zip(cells, reasons, strict=True) if not why]
