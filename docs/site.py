@@ -1,8 +1,8 @@
 """Hook of mkdocs: the site has README.md, docs/, the reports and the leaderboards' pages.
 
 So links between these files work on GitHub and on the site. A link to a file that is not on the site leads to GitHub;
-one to LEADERBOARD.md leads to the index of the leaderboards, whose pages have the same tables. These pages get a link
-back to the documentation.
+one to a LEADERBOARD.md leads to the leaderboards' pages, which have the same tables. These pages get a link back to
+the documentation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = "https://github.com/fglbench/fglbench/blob/main/"
-BOARD, PAGES = "results/LEADERBOARD.md", "results/site"
+BOARD, PAGES = re.compile(r"results/(?:([\w.+-]+)/)?LEADERBOARD\.md"), "results/site"
 SHOWN = (
     "*.md", "docs/**/*.md", "docs/assets/*", "examples/*.md", "results/FINDINGS.md", "results/REPRODUCTION.md",
     "results/*/REPRODUCTION.md", "results/node-3/figures/tiers.png",
@@ -75,8 +75,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     def target(match: re.Match[str]) -> str:
         place = posixpath.normpath(posixpath.join(folder, match[2]))
-        if place == BOARD:
-            return f"{match[1]}{posixpath.relpath(f'{PAGES}/index.html', folder or '.')})"
+        if suite := BOARD.fullmatch(place):
+            own = f"board-{suite[1]}.html"
+            shown = own if (the_pages() / own).is_file() else "index.html"
+            return f"{match[1]}{posixpath.relpath(f'{PAGES}/{shown}', folder or '.')})"
         if files.get_file_from_path(place) is None and (ROOT / place).exists():
             return f"{match[1]}{SOURCE}{place}{match[3]}"
         return match[0]

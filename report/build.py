@@ -1,6 +1,6 @@
 """Make all files of the report in memory from the rows of a results folder; then write them, or compare them.
 
-    results/LEADERBOARD.md
+    results/LEADERBOARD.md, results/<suite>/LEADERBOARD.md
     results/<suite>/tables/<task>.md, .csv, robustness.csv
     results/<suite>/figures/<figure>.png, manifest.json    digests of each figure's data and drawing code
     results/REPRODUCTION.md, results/<suite>/REPRODUCTION.md   papers' tables (see reproduction/)
@@ -23,7 +23,7 @@ from ..registry import UserError
 from . import reproduction
 from .figures import Plot, found_figures
 from .html.pages import Drawn, Whole, pages
-from .leaderboard import leaderboard, readme_block, reported, reported_section, with_block
+from .leaderboard import leaderboard, readme_block, reported, reported_section, suite_page, with_block
 from .loading import environments, load_boards
 from .papers import tables as papers_tables
 from .ranking import Ranking
@@ -40,6 +40,7 @@ class Report:
     """texts and figures (plot, data): by path. orphans: files that are no longer made. boards, environments and views:
     the content."""
 
+    results: Path
     boards: list[Ranking] = field(default_factory=list)
     environments: dict[str, dict[str, Any]] = field(default_factory=dict)
     texts: dict[Path, str] = field(default_factory=dict)
@@ -56,14 +57,15 @@ def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
     """Make the report in memory; pictures are not drawn yet. Without `figures`, figure files stay as they are."""
     loaded = load_boards(results)
     boards = [Ranking(board) for board in loaded if board.suite not in papers_tables()]
-    report = Report(boards, environments(results))
-    captions = {each.board.suite: _board(report, results, each, figures) for each in boards}
+    report = Report(results, boards, environments(results))
+    for each in boards:
+        _board(report, each, figures)
     texts, report.views = reproduction.texts(results, loaded, report.environments)
     report.texts |= texts
     report.orphans += [path for path in reproduction.files(results) if path not in report.texts]
     if not boards:
         return report  # tables of papers only
-    text = leaderboard(boards, report.environments, captions) + reported_section(results)
+    text = leaderboard(boards) + reported_section(results)
     report.texts[results / "LEADERBOARD.md"] = text
     if readme is not None:
         link = Path(os.path.relpath(results / "LEADERBOARD.md", readme.parent)).as_posix()
@@ -73,8 +75,8 @@ def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
     return report
 
 
-def _board(report: Report, results: Path, ranking: Ranking, figures: bool) -> list[tuple[str, str]]:
-    suite = results / ranking.board.suite
+def _board(report: Report, ranking: Ranking, figures: bool) -> None:
+    suite = report.results / ranking.board.suite
     for task in ranking.tasks:
         stem = suite / "tables" / slug(task)
         report.texts[Path(f"{stem}.md")] = document("task.md", ranking=ranking, board=ranking.board, task=task)
@@ -90,7 +92,8 @@ def _board(report: Report, results: Path, ranking: Ranking, figures: bool) -> li
     tables = [p for p in sorted((suite / "tables").glob("*")) if p.suffix in (".md", ".csv")]
     report.orphans += [p for p in tables if p not in report.texts]
     shown = [plot for plot in drawn if figures or (suite / "figures" / plot.file).is_file()]
-    return [(plot.file, plot.caption) for plot in shown]
+    captions = [(plot.file, plot.caption) for plot in shown]
+    report.texts[suite / "LEADERBOARD.md"] = suite_page(ranking, report.environments, captions)
 
 
 def stale(report: Report) -> list[Path]:
@@ -130,11 +133,12 @@ def write_site(report: Report, folder: Path) -> tuple[int, int]:
     """
     if not report.boards:
         raise UserError("there is no board to show on a site: the rows belong to papers' tables only")
-    results = next(path.parent for path in report.texts if path.name == "LEADERBOARD.md")
     drawn = dict(_drawings(report))
-    home = Path(os.path.relpath(results, folder)).as_posix()
-    findings = f"{home}/FINDINGS.md" if (results / "FINDINGS.md").is_file() else ""
-    whole = Whole(report.boards, report.environments, list(drawn), report.views, reported(results), home, findings)
+    home = Path(os.path.relpath(report.results, folder)).as_posix()
+    findings = f"{home}/FINDINGS.md" if (report.results / "FINDINGS.md").is_file() else ""
+    whole = Whole(
+        report.boards, report.environments, list(drawn), report.views, reported(report.results), home, findings
+    )
     made = {name: text.encode() for name, text in pages(whole).items()}
     figures = {one.file: plot.svg(data) for one, (plot, data) in drawn.items()}
     try:

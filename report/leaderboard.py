@@ -1,10 +1,11 @@
-"""LEADERBOARD.md, the key findings, the self-reported results, and the block of a README that the report writes."""
+"""LEADERBOARD.md, the suites' pages, key findings, self-reported results, and the README's block."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from ..benchmark.store.folder import self_reported
 from ..benchmark.suites.catalogue import is_board
@@ -69,16 +70,21 @@ README = ["Method", "Traffic", "Published"]  # columns, with means and the diffe
 TOP = 4
 
 
-def leaderboard(
-    boards: list[Ranking], environments: dict[str, dict[str, Any]], figures: dict[str, list[tuple[str, str]]]
-) -> str:
-    """LEADERBOARD.md. environments: by hash. figures: suite -> (file name, caption) of its figures."""
-    named = [each for each in boards if is_board(each.board.suite)] or boards
-    others = [each for each in boards if each not in named]
-    return document(
-        "leaderboard.md", boards=boards, named=named, others=others, environments=environments, figures=figures,
-        anchor=anchor,
-    )  # fmt: skip
+def leaderboard(boards: list[Ranking]) -> str:
+    """LEADERBOARD.md: the rankings of the benchmark's boards (of all, if there are none), and links to the pages of
+    the suites."""
+    shown = [each for each in boards if is_board(each.board.suite)] or boards
+    others = [each for each in boards if each not in shown]
+    return document("leaderboard.md", shown=shown, others=others, anchor=anchor, link=_link)
+
+
+def _link(ranking: Ranking) -> str:
+    return quote(f"{ranking.board.suite}/LEADERBOARD.md")
+
+
+def suite_page(ranking: Ranking, environments: dict[str, dict[str, Any]], figures: list[tuple[str, str]]) -> str:
+    """SUITE/LEADERBOARD.md: everything on one suite. environments: by hash. figures: (file name, caption)."""
+    return document("suite.md", each=ranking, board=ranking.board, environments=environments, figures=figures)
 
 
 def anchor(title: str) -> str:

@@ -39,7 +39,7 @@ RESULTS: Kinds = SUBMISSION | {
     "verified": (r"verified\.csv", 16 * MIB),
     "findings": (r"FINDINGS\.md", 64 * MIB),
     "report": (  # made by `fglbench report`
-        rf"(LEADERBOARD|REPRODUCTION)\.md|{NAME}/REPRODUCTION\.md|{NAME}/tables/{SLUG}\.(md|csv)"
+        rf"({NAME}/)?(LEADERBOARD|REPRODUCTION)\.md|{NAME}/tables/{SLUG}\.(md|csv)"
         rf"|{NAME}/figures/(({'|'.join(row_file.FIGURES + row_file.FORMER)})\.png|manifest\.json)",
         64 * MIB,
     ),

@@ -234,7 +234,10 @@ def test_boards_are_in_the_order_of_their_suites(tmp_path: Path) -> None:
         "Node classification, published defaults", "Mixed architectures", "Mixed depths", "Overlapping clients",
         "Graph clustering",
     ]  # fmt: skip
-    assert headings[:-1] == [*official, "Suite aaa", "Suite zzz", "Suite quick"]
+    assert headings[:-1] == official
+    others = "[aaa](aaa/LEADERBOARD.md), [zzz](zzz/LEADERBOARD.md), [quick](quick/LEADERBOARD.md)"
+    assert f"- Other suites: {others}\n" in texts[folder / "LEADERBOARD.md"]
+    assert all(texts[folder / name / "LEADERBOARD.md"].splitlines()[1].startswith("# ") for name in names)
     shown = [line.split("**")[1] for line in texts[page].splitlines() if line.startswith("**")]
     assert shown == official[:1]  # the README has only the first board
 

@@ -45,7 +45,10 @@ def test_one_edit_adds_a_column(results: Path, monkeypatch: pytest.MonkeyPatch) 
     build.write_site(report, results / "site")
     monkeypatch.setattr(leaderboard, "README", [*leaderboard.README, "Median rank"])
     chosen = build.make(results, page, figures=False).texts[page]
-    text, content = report.texts[results / "LEADERBOARD.md"], (results / "site" / "board-demo.html").read_text()
+    text, content = (
+        report.texts[results / "demo" / "LEADERBOARD.md"],
+        (results / "site" / "board-demo.html").read_text(),
+    )
     (head,) = [line for line in text.splitlines() if line.startswith("| Group")]
     assert head.endswith("|   Median rank |")
     (first,) = [line for line in text.splitlines() if " alpha " in line and line.endswith("|     1.0 of it |")]

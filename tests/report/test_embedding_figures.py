@@ -129,7 +129,7 @@ def test_a_report_with_embeddings_is_fresh_until_they_change(tmp_path: Path) -> 
         store.write_embeddings("demo", row.key, arrays(i))
     build.write(build.make(folder, None))
     assert build.stale(build.make(folder, None)) == []
-    assert "demo/figures/cka.png" in (folder / "LEADERBOARD.md").read_text()
+    assert "(figures/cka.png)" in (folder / "demo" / "LEADERBOARD.md").read_text()
     store.write_embeddings("demo", rows[0].key, arrays(7))
     assert [path.name for path in build.stale(build.make(folder, None))] == ["cka.png", "manifest.json", "tsne.png"]
     for content in (b"", b"PK\x03\x04 cut", store.embeddings_file("demo", rows[1].key).read_bytes()[:900]):

@@ -31,7 +31,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.suffix in (".md", ".png", ".json", ".csv") and path.parent != folder / "demo"
+        if path.suffix == ".md" or (path.suffix in (".png", ".json", ".csv") and path.parent != folder / "demo")
     }
 
 
@@ -54,10 +54,12 @@ def cells(line: str) -> list[str]:
 
 
 def test_leaderboard_shows_the_rows(written: Path) -> None:
-    text = (written / "LEADERBOARD.md").read_text()
+    front, text = ((written / name).read_text() for name in ("LEADERBOARD.md", "demo/LEADERBOARD.md"))
     ranking = [cells(line) for line in text.splitlines() if " alpha " in line and "8.0 MB" in line]
     dash = "\N{EN DASH}"
     assert ranking == [[dash, "alpha", f"1.33 (1.0{dash}2.0)", "72.17", "2", "8.0 MB", "2.0", "500", dash, dash]]
+    shared = text[text.index("\n- Suite demo.") : text.index("\n## ")]
+    assert shared.strip() in front and "(demo/LEADERBOARD.md)" in front and "1/3" not in front
     assert "|     1/3 |    3/6 | cora: failed (seed 1): loss is nan \\| round 3<br>wiki: skipped: needs" in text
     for shown in (
         "Here both are too few (a task needs 3 seeds): nothing is compared.", "**80.50 ± 0.71**", "*skipped*", "(n=1)",
@@ -82,7 +84,9 @@ def test_same_rows_in_any_order_give_the_same_bytes(written: Path, tmp_path: Pat
     folder = samples.write(tmp_path / "results", rows)
     build.write(build.make(folder, None))
     assert snapshot(folder) == snapshot(written)
-    assert {"demo/figures/convergence.png", "demo/figures/cost.png", "LEADERBOARD.md"} <= set(snapshot(folder))
+    assert {"demo/figures/convergence.png", "demo/figures/cost.png", "LEADERBOARD.md", "demo/LEADERBOARD.md"} <= set(
+        snapshot(folder)
+    )
 
 
 def test_check_names_what_a_changed_score_makes_stale(drawn: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,7 +149,7 @@ def test_lost_and_left_over_files_are_stale(drawn: Path) -> None:
 def test_without_figures_no_figure_is_touched_or_checked(results: Path) -> None:
     build.write(build.make(results, None, figures=False))
     assert not (results / "demo" / "figures").exists()
-    assert "demo/figures/" not in (results / "LEADERBOARD.md").read_text()  # no link to a missing figure
+    assert "figures/" not in (results / "demo" / "LEADERBOARD.md").read_text()  # no link to a missing figure
     assert build.stale(build.make(results, None, figures=False)) == []
 
 
@@ -184,19 +188,21 @@ def test_text_from_rows_is_never_markup(tmp_path: Path) -> None:
     ]
     folder = samples.write(tmp_path / "results", rows)
     build.write(build.make(folder, None))
-    for path in [folder / "LEADERBOARD.md", *(folder / "demo" / "tables").iterdir()]:
+    for path in [*folder.rglob("LEADERBOARD.md"), *(folder / "demo" / "tables").iterdir()]:
         text = path.read_text()
         acting = ("<script", "<b>", "<i>", "<u>", "[a](", "http://b", "\x1b", "\u202e", "**b**", "@me", "www.z")
         assert not any(bad in text for bad in acting)
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*.md")}
-    assert len(names) == 2 and all(name.startswith(("LEADERBOARD.md", "demo/tables/co-ra-b-x")) for name in names)
-    tables = [line for line in (folder / "LEADERBOARD.md").read_text().splitlines() if line.startswith("|")]
+    assert len(names) == 3 and all(
+        name.startswith(("LEADERBOARD.md", "demo/LEADERBOARD.md", "demo/tables/co-ra-b-x")) for name in names
+    )
+    tables = [line for line in (folder / "demo" / "LEADERBOARD.md").read_text().splitlines() if line.startswith("|")]
     assert tables and all(line.replace("\\|", "").count("|") in (3, 5, 8, 10, 11) for line in tables)
 
 
 def test_a_board_of_failures_has_a_page(tmp_path: Path) -> None:
     rows = [samples.row("arxiv", "a", 0, error="features are unavailable")]
-    text = samples.pages(tmp_path, rows)[1]["LEADERBOARD.md"]
+    text = samples.pages(tmp_path, rows)[1]["demo/LEADERBOARD.md"]
     assert "No method is complete" in text
     assert "- arxiv: failed (seed 0): features are unavailable" in text
 
@@ -208,7 +214,7 @@ def test_cautions_name_inconsistent_rows(tmp_path: Path) -> None:
         samples.row("cora", "b", 0, 0.5, partition_hash="other"),
         samples.row("cora", "b", 1, 0.5, dataset_fingerprint="other"),
     ]
-    text = samples.pages(tmp_path, rows)[1]["LEADERBOARD.md"]
+    text = samples.pages(tmp_path, rows)[1]["demo/LEADERBOARD.md"]
     for words in ("scores of a come from 2 versions", "1 row from a checkout with uncommitted",
                   "seeds are not paired", "fingerprints differ"):  # fmt: skip
         assert words in text

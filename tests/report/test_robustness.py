@@ -140,8 +140,8 @@ def test_report_has_no_table_per_strength(tmp_path: Path) -> None:
     _, texts = samples.pages(tmp_path, rows())
     names = {path.rpartition("/")[2] for path in texts if "/tables/" in path}
     assert names == {f"{slug('cora (plain)')}.md", f"{slug('cora (plain)')}.csv", "robustness.csv"}
-    assert "### How scores fall" in texts["LEADERBOARD.md"]
-    assert "stress/tables/robustness.csv" in texts["LEADERBOARD.md"]
+    assert "## How scores fall" in texts["stress/LEADERBOARD.md"]
+    assert "(tables/robustness.csv)" in texts["stress/LEADERBOARD.md"]
     points = list(csv.DictReader(texts["stress/tables/robustness.csv"].splitlines()))
     assert len(points) == 2 * 2 * 3  # methods, conditions, strengths
     assert points[0] == {"task": "cora", "condition": "label_noise", "strength": "0", "method": "frail",
@@ -156,7 +156,7 @@ def test_a_condition_without_a_curve_has_tables_and_a_caution(tmp_path: Path) ->
     _, texts = samples.pages(tmp_path, lines)
     names = {path.rpartition("/")[2] for path in texts if path.endswith(".csv")}
     assert names == {f"{slug(task)}.csv" for task in ("cora (plain)", "cora (label noise 0.4)")}
-    assert "30.00" in texts["LEADERBOARD.md"]
+    assert "30.00" in texts["custom/LEADERBOARD.md"]
     assert "**Caution**: means over datasets include runs under conditions" in texts["LEADERBOARD.md"]
     assert "include runs under conditions" not in samples.pages(tmp_path / "curves", rows())[1]["LEADERBOARD.md"]
 

@@ -189,7 +189,7 @@ def test_commands_run_validate_and_report_unseen_clients(tmp_path, monkeypatch, 
     capsys.readouterr()
     assert not problems(capsys)
     assert main(["report", "--results", "runs"]) == 0
-    page = (tmp_path / "runs/LEADERBOARD.md").read_text()
+    (page,) = (path.read_text() for path in (tmp_path / "runs").glob("*/LEADERBOARD.md"))
     assert "Unseen clients, accuracy, %" in page and "Unseen clients, adapted, accuracy, %" in page
     for method in ("fedavg", "moon"):
         scores = [stored[row["key"]]["per_client"]["unseen"] for row in done if row["method"] == method]
