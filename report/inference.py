@@ -196,12 +196,12 @@ class Inference:
             return "Fewer than two methods are complete: there is nothing to compare."
         if self.unit == "none":
             return f"{RULE}. Here both are too few (a task needs {MIN_SEEDS} seeds): nothing is compared."
-        several = count(len(self.tested), "dataset")
-        here = f"{len(self.scores)} datasets" if self.unit == "dataset" else f"seeds of tasks on {several}"
+        here = f"{len(self.scores)} datasets: results apply to similar datasets"
+        if self.unit == "seed":
+            here = f"the seeds of tasks on {count(len(self.tested), 'dataset')}: results apply to these tasks only"
         return (
-            f"{RULE}. Here: {here}. Two methods share a letter if neither is shown to be better than the other by more "
-            f"than one point. {len(self.leaders) - 1} of the other {len(self.order) - 1} methods share a letter with "
-            "the first by mean rank."
+            f"Methods are compared over {here}. Two that share a letter are not shown to differ by more than one "
+            f"point; {len(self.leaders) - 1} of the other {len(self.order) - 1} share one with the first by mean rank."
         )
 
     @property

@@ -45,8 +45,8 @@ def test_few_datasets_are_judged_by_their_seeds() -> None:
     assert inference.against["fedavg"]["high"].mean == pytest.approx(0.05)
     assert inference.groups == {"high": "a", "fedavg": "b", "level": "b", "local": "c"}
     assert inference.leaders == ["high"]
-    assert "Here: seeds of tasks on 3 datasets." in inference.text
-    assert "0 of the other 3 methods share a letter with the first" in inference.text
+    assert "compared over the seeds of tasks on 3 datasets: results apply to these tasks only." in inference.text
+    assert "0 of the other 3 share one with the first by mean rank" in inference.text
     assert inference.task_counts["fedavg"]["high"] == (3, 0)
     assert inference.task_counts["fedavg"]["level"] == (0, 0)
     assert inference.task_counts["fedavg"]["local"] == inference.task_counts["local"]["fedavg"][::-1]
@@ -61,7 +61,7 @@ def test_enough_datasets_are_the_unit() -> None:
     )
     assert inference.groups["high"] == "a"
     assert inference.new_dataset("high", "fedavg")[0] > 0.03
-    assert "Here: 8 datasets." in inference.text
+    assert "compared over 8 datasets: results apply to similar datasets." in inference.text
     assert samples.ranking(rows("abcde", seeds=1)).inference.unit == "none"  # the same rule: at least 6
 
 
