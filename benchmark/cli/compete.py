@@ -58,6 +58,7 @@ def compete(
     for a pull request, as by `fglbench submit`, into RESULTS/METHOD-submission.
     """
     from ..compete import QUICK
+    from ..runner.system import as_interrupts
     from ..submission.submit import METADATA, metadata, read_fields
     from ..suites.select import CUSTOM
     from ..tune.session import Tuner, Wanted, studies
@@ -81,7 +82,7 @@ def compete(
     scored = _cells(name, datasets, rounds, given.parse_seeds(seeds))
     if taken := {cell.seed for cell in scored} & {seed for study in planned for seed in study.seeds}:
         raise UserError(f"--seeds: the settings are chosen on seed {min(taken)}, so it cannot be scored; leave it out")
-    with answer(json) as said:
+    with answer(json) as said, as_interrupts():
         said |= {"method": name, "studies": len(planned), "runs": len(scored)}
         said["core_hours"] = hours = _tell_cost(planned, scored, options)
         if dry_run:
@@ -90,8 +91,7 @@ def compete(
         if check(name, plugin=[*plugins], real=False):
             raise UserError(f"{name} fails the contract (see above): fix it, then the same command resumes")
         tuner = Tuner(results, results / f"{safe_name(name)}.tuned.yaml", options)
-        rows = _rows(by_dataset, scored, tuner, CUSTOM if preview else BOARD)
-        complete = _answer(name, scored, rows, preview, said)
+        complete = _answer(name, scored, _rows(by_dataset, scored, tuner, CUSTOM if preview else BOARD), preview, said)
         said |= {"results": results, "settings": tuner.out}
         typer.echo(f"rows in {results}, settings in {tuner.out}")
         if not complete:
@@ -144,17 +144,15 @@ def _missing(scored: list[Cell], rows: list[Row]) -> dict[str, str]:
 def _rows(by_dataset: Mapping[str, list[Study]], scored: list[Cell], tuner: Tuner, suite: str) -> list[Row]:
     """Tune, and run the cells of the board with the chosen settings. suite: of the rows."""
     from ..runner.job import Job, Store
-    from ..runner.system import as_interrupts
     from ..suites.select import at_settings
     from ..suites.tuned import read_tuned
     from .progress import Display
 
-    with as_interrupts():
-        for group in by_dataset.values():
-            tuner.run(group, complain, lambda: Display(plain_console(), "val"))
-        cells = at_settings(scored, read_tuned(tuner.out))
-        job = Job([(suite, cell) for cell in cells], Store(tuner.results), tuner.options)
-        return job.carry_out(complain, Display(plain_console()))
+    for group in by_dataset.values():
+        tuner.run(group, complain, lambda: Display(plain_console(), "val"))
+    cells = at_settings(scored, read_tuned(tuner.out))
+    job = Job([(suite, cell) for cell in cells], Store(tuner.results), tuner.options)
+    return job.carry_out(complain, Display(plain_console()))
 
 
 def _method_of(file: Path, wanted: str | None) -> tuple[str, tuple[str, ...]]:

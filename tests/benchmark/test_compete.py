@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -97,6 +99,20 @@ def test_seeds_of_the_tuning_are_refused_before_anything_runs(
     Path("seeds.py").write_text(METHOD.format(name="my-seeds"))
     arguments = ["compete", "seeds.py", "-d", "csbm", "--trials", "2", "--rounds", "3", "--seeds", "100-101"]
     assert "chosen on seed 100, so it cannot be scored" in cli([*arguments, "--dry-run"], 2)
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_signal_during_the_check_ends_as_ctrl_c_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli) -> None:
+    def killed(*_: object, **__: object) -> int:
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL  # it would end the tests
+        os.kill(os.getpid(), signal.SIGTERM)
+        return 0
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fglbench.benchmark.cli.new_and_check.check", killed)
+    Path("stopped.py").write_text(METHOD.format(name="my-stopped"))
+    arguments = ["compete", "stopped.py", "-d", "csbm", "--trials", "2", "--rounds", "3", "--seeds", "2", "-y"]
+    assert "stopped; the same command continues from here" in cli(arguments, 130)
 
 
 def test_a_dataset_with_a_run_without_score_gives_no_rank(capsys: pytest.CaptureFixture[str]) -> None:
