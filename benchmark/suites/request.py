@@ -80,11 +80,7 @@ class Request:
     tuned: Path | None = None
 
 
-def _node(name: str) -> str:
-    return "node"
-
-
-def suites_of(request: Request, task_of: Callable[[str], str] = _node) -> list[tuple[str, Request]]:
+def suites_of(request: Request, task_of: Callable[[str], str] = lambda name: "node") -> list[tuple[str, Request]]:
     """The names of the requested suites, each with the part of the request that is for it. task_of: the task of a
     dataset that is not in the catalogue. UserError for contradicting options, or if nothing is requested."""
     if request.quick and request.suites:
