@@ -65,7 +65,7 @@ class SplitSpec(CuttingSpec):
             raise BadResult(f"split {self.name!r} on {data.name!r}: {problem}; give one role per {data.task}")
         if role.dtype == np.int8 and not (role == TRAIN).any():  # `build` refuses other types
             problem = f"split {self.name!r} leaves {data.name!r} no training {data.task} at all"
-            raise BadResult(f"{problem}; give it a larger share")
+            raise BadResult(f"{problem}; give it a larger share, as in --set split.train=0.6")
         return SplitResult(role, masks(role), [masks(role[ids]) for ids in parts])
 
     @classmethod

@@ -27,6 +27,7 @@ from .inference import FEDAVG as FEDAVG, LOCAL as LOCAL
 from .sweeps import Sweep, find_sweeps, harder
 
 CLIENT_SCORES = ("score", "global_on_local", "personal_on_local")
+UNSCALED = '"scaled":false'  # in the parameters of a dataset: its errors are in the unit of its targets
 KEY = re.compile(r"[0-9a-f]{8,64}")  # nothing else becomes part of a path
 MEASURES = list(dict.fromkeys(rule.measure for rule in RULES.values() if rule.measure))
 
@@ -185,8 +186,12 @@ class Board:
 
     @cached_property
     def metric_of(self) -> dict[str, str]:
-        """The most common metric of each task's scores: accuracy, ROC AUC, ..."""
-        kinds = map(metric_name, self.scored["score_metric"])
+        """The most common metric of each task's scores: accuracy, ROC AUC, ... Errors in the unit of a dataset
+        (`scaled` is false) are a metric of that dataset alone."""
+        columns = self.scored[["score_metric", "dataset", "dataset_params"]].itertuples(index=False)
+        kinds = (
+            metric_name(metric) + f", unscaled {dataset}" * (UNSCALED in params) for metric, dataset, params in columns
+        )
         counted = Counter(zip(self.scored["task_label"], kinds, strict=True))
         return {task: kind for (task, kind), _ in reversed(counted.most_common())}  # the last entry is kept
 

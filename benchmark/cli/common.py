@@ -178,10 +178,11 @@ def names(values: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def client_numbers(values: Iterable[str] | None) -> tuple[int, ...]:
+    given = names(values)
     try:
-        return tuple(int(value) for value in names(values))
-    except ValueError as error:
-        raise UserError(f"numbers of clients are whole numbers, as in 5,10: {error}") from None
+        return tuple(int(value) for value in given)
+    except ValueError:
+        raise UserError(f"numbers of clients are whole numbers, as in 5,10; got {','.join(given)!r:.60}") from None
 
 
 def parse_seeds(text: str | None) -> tuple[int, ...]:

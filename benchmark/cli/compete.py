@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -56,7 +57,7 @@ def compete(
     rounds or trials, the place is a preview: the published methods had the full budget. With --meta the rows are packed
     for a pull request, as by `fglbench submit`, into RESULTS/METHOD-submission.
     """
-    from ..compete import QUICK, standing
+    from ..compete import QUICK
     from ..submission.submit import METADATA, metadata, read_fields
     from ..suites.select import CUSTOM
     from ..tune.session import Tuner, Wanted, studies
@@ -78,6 +79,8 @@ def compete(
     by_dataset = studies(Wanted(BOARD, (name,), datasets, trials, None, rounds))
     planned = [study for group in by_dataset.values() for study in group]
     scored = _cells(name, datasets, rounds, given.parse_seeds(seeds))
+    if taken := {cell.seed for cell in scored} & {seed for study in planned for seed in study.seeds}:
+        raise UserError(f"--seeds: the settings are chosen on seed {min(taken)}, so it cannot be scored; leave it out")
     with answer(json) as said:
         said |= {"method": name, "studies": len(planned), "runs": len(scored)}
         said["core_hours"] = hours = _tell_cost(planned, scored, options)
@@ -87,13 +90,12 @@ def compete(
         if check(name, plugin=[*plugins], real=False):
             raise UserError(f"{name} fails the contract (see above): fix it, then the same command resumes")
         tuner = Tuner(results, results / f"{safe_name(name)}.tuned.yaml", options)
-        place = standing(_rows(by_dataset, scored, tuner, CUSTOM if preview else BOARD), name)
-        if place is None:
-            raise UserError(f"no run has a score on a task of the board; fglbench status --results {results} shows why")
-        _tell_place(place, name, preview)
-        against = {other: gap._asdict() for other, gap in place.against.items()}
-        said |= {**asdict(place), "against": against, "preview": preview, "results": results, "settings": tuner.out}
+        rows = _rows(by_dataset, scored, tuner, CUSTOM if preview else BOARD)
+        complete = _answer(name, scored, rows, preview, said)
+        said |= {"results": results, "settings": tuner.out}
         typer.echo(f"rows in {results}, settings in {tuner.out}")
+        if not complete:
+            return 1
         if about is None:
             typer.echo(
                 "next: the same command without --quick, -d, --trials, --rounds and --seeds"
@@ -107,6 +109,36 @@ def compete(
             shutil.rmtree(out)
         said["submission"] = packed(Store(results), about, out, (BOARD,), tuner.out)
     return int(not said["submission"]["valid"])
+
+
+def _answer(name: str, scored: list[Cell], rows: list[Row], preview: bool, said: dict[str, Any]) -> bool:
+    """Print the place and add it to the answer. Returns whether every run has a score; UserError if no dataset has
+    all."""
+    from ..compete import standing
+
+    missing = _missing(scored, rows)
+    place = standing([row for row in rows if row.dataset not in missing], name)
+    listed = "; ".join(f"{dataset}: {why}" for dataset, why in missing.items())
+    if place is None:
+        raise UserError(f"no dataset of the board has a score of every run: {listed}")
+    _tell_place(place, name, preview)
+    if missing:
+        typer.echo(f"  incomplete, so the board would list {name} without a rank: {listed}")
+    against = {other: gap._asdict() for other, gap in place.against.items()}
+    said |= {**asdict(place), "against": against, "preview": preview, "missing": missing}
+    return not missing
+
+
+def _missing(scored: list[Cell], rows: list[Row]) -> dict[str, str]:
+    """Dataset -> how many of its runs have no score and why, for the datasets with such a run."""
+    done = {(row.dataset, row.seed) for row in rows if row.status == "ok" and row.score is not None}
+    without = Counter(cell.dataset.name for cell in scored if (cell.dataset.name, cell.seed) not in done)
+    total = Counter(cell.dataset.name for cell in scored)
+    why = {row.dataset: row.error for row in rows if row.error}
+    return {
+        dataset: f"{n} of {total[dataset]} runs without a score ({why.get(dataset, 'all trials of the tuning failed')})"
+        for dataset, n in without.items()
+    }
 
 
 def _rows(by_dataset: Mapping[str, list[Study]], scored: list[Cell], tuner: Tuner, suite: str) -> list[Row]:
@@ -166,7 +198,7 @@ def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float
     hours = tuning.hours + runs.hours
     workers = options.workers(len(scored))
     typer.echo(
-        f"{count_studies(each)} ({sum(study.size for study in each)} trials) and {len(scored)} runs: about "
+        f"{count_studies(each)} ({sum(study.size for study in each)} runs) and {len(scored)} scored runs: about "
         f"{amount(hours)}, {60 * hours / workers:.0f} min on {workers} worker{'s' * (workers > 1)}, if a round costs "
         "what FedAvg's costs (by published timings)"
     )

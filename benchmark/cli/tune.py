@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from contextlib import closing
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -193,6 +193,14 @@ METHODS = ("local", "fedavg", "ditto")  # always tried: a model per site, one sh
 FOLDER = "runs/recommend-{}"
 
 
+def _of_clients(settings: Sequence[str] | None) -> tuple[str, ...]:
+    """The values of `--set`. UserError for one that is of neither the split nor the partition."""
+    for text in settings or ():
+        if not text.startswith(("split.", "partition.")):
+            raise UserError(f"--set {text!r:.60}: only split.NAME=VALUE and partition.NAME=VALUE; the rest is tuned")
+    return tuple(settings or ())
+
+
 def recommend(
     data: given.Data = None,
     metric: given.Metric = None,
@@ -201,6 +209,9 @@ def recommend(
         given.Names, Option("-m", "--method", help="to try besides local, fedavg, ditto [from the leaderboard]")
     ] = None,
     partition: given.Partitions = None, clients: given.Clients = None, split: given.Splits = None,
+    setting: Annotated[
+        given.Names, Option("--set", metavar="KEY=VALUE", help="a parameter of the split or partition: split.train=0.6")
+    ] = None,
     seeds: Annotated[int | None, Option("--seeds", min=3, help="runs of each method [as many as fit]")] = None,
     jobs: given.Jobs = None, threads: given.Threads = 1, memory_limit: given.Memory = None,
     device: given.Device = "cpu",
@@ -226,7 +237,8 @@ def recommend(
 
     if data is None:
         raise UserError("give your graph: --data FOLDER (docs/own-data.md)")
-    cut, seconds = (named["split"], named["partition"], given.client_numbers(clients)), seconds_of(budget)
+    cut = named["split"], named["partition"], given.client_numbers(clients), _of_clients(setting)
+    seconds = seconds_of(budget)
     data = given.own_dataset(data)
     assert data is not None
     say = (lambda line: typer.echo(line, err=True)) if json else typer.echo

@@ -132,13 +132,13 @@ def _methods(results: Mapping[str, Result]) -> list[Result]:
 
 def table_lines(results: Mapping[str, Result], metric: str, sites: int) -> list[str]:
     """A table with one line per method, for the terminal and for the page."""
-    heads = ("method", f"{metric}, % (mean ± sd)", "vs local (95% interval)", "sites better / worse than alone",
-             "traffic per site and round", "training, s")  # fmt: skip
+    heads = ("method", "validation, %", f"test {metric}, % (mean ± sd)", "vs local (95% interval)",
+             "sites better / worse than alone", "traffic per site and round", "training, s")  # fmt: skip
     lines = [heads]
     for result in sorted(results.values(), key=lambda result: -result.score):
         alone = result.method == ALONE
         lines.append((
-            result.method, f"{100 * result.score:.1f} ± {100 * result.sd:.1f}",
+            result.method, f"{100 * result.val:.1f}", f"{100 * result.score:.1f} ± {100 * result.sd:.1f}",
             "baseline" if alone else with_bounds(result.gain),
             "" if alone or not result.sites else f"{result.better} / {result.worse} of {sites}",
             data_size(1e6 * result.megabytes), f"{result.seconds:.1f}",
@@ -158,6 +158,8 @@ def answer_lines(results: Mapping[str, Result], metric: str, sites: Sequence[str
         return _alone(results, metric)
     return [
         f"Recommendation: {best.method} ({entry('method', best.method).get('summary', 'a method of your own')}).",
+        f"It is selected on the validation nodes: the least traffic of the methods within {100 * TIE:.1f} points of "
+        "the best there. Test scores are not used, so another method may be higher on the test nodes.",
         f"Difference from training locally: {with_bounds(best.gain)} points of {metric} over {best.seeds} seeds: "
         f"{_verdict(best.gain)}.",
         *([] if best.method == BASELINE or BASELINE not in results else

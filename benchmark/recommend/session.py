@@ -113,7 +113,8 @@ DEARER = 1.5  # assumed seconds per round, relative to FedAvg, of a method witho
 @dataclass(frozen=True)
 class Asked:
     """The request. budget: seconds. methods: candidates in order of preference. splits, partitions: instead of the
-    data's own. seeds: None: as many as fit. begun: the start of the budget; finished runs cost nothing."""
+    data's own. settings: of these, as in split.train=0.6. seeds: None: as many as fit. begun: the start of the budget;
+    finished runs cost nothing."""
 
     dataset: str
     metric: str
@@ -124,6 +125,7 @@ class Asked:
     splits: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
     clients: tuple[int, ...] = ()
+    settings: tuple[str, ...] = ()
     seeds: int | None = None
     begun: float = field(default_factory=time.monotonic)
 
@@ -135,7 +137,7 @@ class Asked:
         """One cell per candidate, with a tuning seed."""
         request = Request(
             methods=self.methods, seeds=(TUNING_SEED,), own_dataset=self.dataset,
-            settings=metric_setting(self.metric, self.dataset),
+            settings=(*metric_setting(self.metric, self.dataset), *self.settings),
             splits=self.splits, partitions=self.partitions, clients=self.clients,
         )  # fmt: skip
         selected = [cell for _, cell in select(request)]
@@ -178,6 +180,8 @@ def _cost(asked: Asked, cell: Cell) -> Callable[[str, int], float]:
     job = Job([(CUSTOM, with_rounds(cell, rounds)) for rounds in TIMED], store, options, ("all",))
     rows = job.carry_out(lambda line: None)
     taken = [row.total_seconds or 0.0 for row in rows if row.status == "ok"]
+    if any(row.status == "timeout" for row in rows):
+        raise UserError(f"--budget {asked.budget:g}s is too short to time FedAvg; give --budget 1m or more")
     if len(taken) < len(TIMED):
         raise UserError(f"FedAvg fails on {asked.dataset}: {rows[0].error}")
     rate = max((taken[2] - taken[1]) / (TIMED[2] - TIMED[1]), 1e-3)

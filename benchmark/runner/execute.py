@@ -44,6 +44,7 @@ from .system import cpu_seconds, ended_with, peak, peak_memory, reset_peak, rese
 
 T = TypeVar("T")
 KEPT = 2  # datasets and federations
+OF_NODES = ("node", "node-regression")  # tasks whose outputs are one row per node
 LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 ALLOCATION = ("out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc", "std::length_error")
 
@@ -206,7 +207,8 @@ class SavedModel:
 
     @torch.no_grad()
     def predict(self, model: str | None = None) -> list[torch.Tensor]:
-        """Class scores of each client's own nodes, (nodes, classes) float32, in the order of `federation.clients`.
+        """Class scores of each client's own nodes, (nodes, classes) float32, in the order of `federation.clients`; for
+        regression the predicted targets, (nodes, targets).
 
         model: "global" (the server's) or "personal"; None: that of the row's score. The predicted class is the
         `argmax`. UserError if there is no such model.
@@ -229,9 +231,11 @@ def load_model(row: Mapping[str, Any] | Any, results: str | os.PathLike[str] = W
     """Load the models that `run(save_models=True)` or `fglbench run --save-models` saved for a row.
 
     row: a line of the data frame of `run` or `load_results` (`rows.iloc[0]`), not expanded. results: its folder.
-    UserError if nothing was saved or data are unavailable; for sets of graphs; and for methods that train on other
-    graphs than the clients' own or predict with values exchanged before training.
+    UserError if nothing was saved or data are unavailable; for sets of graphs and links; and for methods that train on
+    other graphs than the clients' own or predict with values exchanged before training.
     """
+    if getattr(row, "ndim", 1) != 1:
+        raise UserError("give one row, as in rows.iloc[0], not a data frame")
     try:
         known = {name: value for name, value in dict(row).items() if name in Row.model_fields and value == value}
         cell = Cell.of(Row.model_validate(known))
@@ -242,8 +246,11 @@ def load_model(row: Mapping[str, Any] | Any, results: str | os.PathLike[str] = W
     federation = _FEDERATIONS.get(cell)
     method, backbones = cell.method.build(METHODS), [choice.build(BACKBONES) for choice in cell.backbones]
     simulation, evaluator = set_up(federation, method, backbones, cell.training, cell.seed)
-    if cell.task != "node" or evaluator.arrangement.scored is not None or method.edges_between_clients:
-        raise UserError(f"{cell.method.name} on {cell.dataset.name}: predictions of each client's own nodes only")
+    if cell.task not in OF_NODES or evaluator.arrangement.scored is not None or method.edges_between_clients:
+        raise UserError(
+            f"{cell.method.name} on {cell.dataset.name}: models are loaded for classification and regression of nodes, "
+            "and only of methods that predict each client's nodes from its own graph"
+        )
     personal = known["score_metric"] == evaluator.describe("personal", simulation.config.score_on)
     return SavedModel(federation, models, "personal" if personal else "global", evaluator)
 

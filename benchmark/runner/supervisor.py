@@ -257,7 +257,9 @@ class _Run:
             return None
         if timeout and task.seconds > timeout:
             rounds = task.item.cell.training.rounds
-            return Ending("timeout", f"no result after {timeout:g} s (in round {task.round + 1} of {rounds})")
+            return Ending(
+                "timeout", f"no result after {timeout:g} s (in round {min(task.round + 1, rounds)} of {rounds})"
+            )
         if limit is not None and slot.worker.memory() > limit * 2**30:
             return Ending("oom", f"the worker took more than the --memory-limit of {limit:g} GiB")
         return None

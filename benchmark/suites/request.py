@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -80,9 +80,13 @@ class Request:
     tuned: Path | None = None
 
 
-def suites_of(request: Request) -> list[tuple[str, Request]]:
-    """The names of the requested suites, each with the part of the request that is for it. UserError for contradicting
-    options, or if nothing is requested."""
+def _node(name: str) -> str:
+    return "node"
+
+
+def suites_of(request: Request, task_of: Callable[[str], str] = _node) -> list[tuple[str, Request]]:
+    """The names of the requested suites, each with the part of the request that is for it. task_of: the task of a
+    dataset that is not in the catalogue. UserError for contradicting options, or if nothing is requested."""
     if request.quick and request.suites:
         raise UserError("--quick is the suite 'quick'; give either --quick or -s, not both")
     if request.all_suites and request.suites:
@@ -103,7 +107,7 @@ def suites_of(request: Request) -> list[tuple[str, Request]]:
         return [(_suite_of_methods(request.methods), request)]
     of_suite: dict[str, list[str]] = {}
     for name in request.datasets:
-        of_suite.setdefault(_suite_of_dataset(name), []).append(name)
+        of_suite.setdefault(_suite_of_dataset(name, task_of), []).append(name)
     return [(suite, replace(request, datasets=tuple(names))) for suite, names in of_suite.items()]
 
 
@@ -113,12 +117,13 @@ def _suite_of_methods(methods: Sequence[str]) -> str:
     return next((suite for kind, suite in TASK_SUITES.items() if all(kind in each for each in kinds)), "leaderboard")
 
 
-def _suite_of_dataset(name: str) -> str:
+def _suite_of_dataset(name: str, task_of: Callable[[str], str]) -> str:
     """The suite for a dataset: "leaderboard", or for a set of graphs the first of `GRAPH_SUITES` that has it."""
     if name.startswith(DOMAINS):
         return "natural-graphs"
     known = catalogue()["dataset"].get(name)
-    if not (known["facts"]["task"] == "graph" if known else name.startswith("tu:")):
+    task = known["facts"]["task"] if known else "graph" if name.startswith("tu:") else task_of(name)
+    if task != "graph":
         return "leaderboard"
     return next((s for s in GRAPH_SUITES if name in entry("suite", s)["facts"]["datasets"].split(", ")), "graph")
 

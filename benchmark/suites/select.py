@@ -110,6 +110,10 @@ def select(request: Request) -> list[tuple[str, Cell]]:
     return cells
 
 
+def _task(name: str) -> str:
+    return DATASETS.cls(name).task
+
+
 def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
     """The result of `select`, and its warnings. UserError as for `select`."""
     settings = [parse_setting(text) for text in request.settings]
@@ -119,7 +123,7 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
         raise UserError(f"no tuned settings in {str(request.tuned)!r}; `fglbench tune --data FOLDER` writes them")
     chosen: list[tuple[str, Cell]] = []
     untuned, refused, defaults = list[str](), list[str](), list[str]()
-    for suite, part in [(load_suite(name), part) for name, part in suites_of(request)]:
+    for suite, part in [(load_suite(name), part) for name, part in suites_of(request, _task)]:
         narrowed, departs = narrow(suite, part)
         untuned += told_untuned(suite.name, narrowed.untuned())
         cells = apply_settings(narrowed.cells(), settings) if settings else narrowed.cells()

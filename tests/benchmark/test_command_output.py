@@ -14,6 +14,7 @@ from fglbench.benchmark.cli.common import command, why
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.catalogue import FAMILIES
 from fglbench.benchmark.suites.select import Request, select
+from fglbench.datasets import DATASETS
 from fglbench.datasets.own_data import announce
 from fglbench.methods import METHODS
 from fglbench.registry import UserError
@@ -139,6 +140,15 @@ def test_a_partition_of_another_task_is_refused_while_planning(cli, tmp_path, op
 def test_a_dataset_without_a_suite_is_run_as_on_a_board_of_its_task(options, suite, line):
     runs = {(name, str(cell)) for name, cell in select(Request(methods=("fedavg",), seeds=(0,), **options))}
     assert (suite, f"{line} seed 0") in runs and len(runs) <= 2
+
+
+def test_a_set_of_graphs_from_a_plugin_is_run_as_on_the_board_of_such_sets(monkeypatch):
+    class Rings(DATASETS.cls("mutag")):
+        pass
+
+    monkeypatch.setitem(DATASETS._classes, "rings", Rings)
+    runs = {(name, str(cell)) for name, cell in select(Request(methods=("fedavg",), datasets=("rings",), seeds=(0,)))}
+    assert runs == {("graph", "rings label-dirichlet x6 gin fedavg seed 0")}
 
 
 def test_methods_without_a_dataset_are_run_on_a_board_of_their_task():

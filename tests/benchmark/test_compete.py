@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from fglbench.benchmark import compete
-from fglbench.benchmark.cli.compete import _method_of
+from fglbench.benchmark.cli.compete import _answer, _method_of
 from fglbench.benchmark.cli.new_and_check import METHODS_FOLDER
 from fglbench.benchmark.compete import ordinal, standing_of
 from fglbench.benchmark.store import Store
@@ -84,6 +87,40 @@ def test_one_command_from_a_file_to_a_place(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("fglbench.benchmark.cli.new_and_check.check", lambda *_, **__: 0)  # already passed
     again = cli(arguments)
     assert "you would rank 2nd" in again and "[1/" not in again  # nothing ran again
+
+
+@pytest.mark.usefixtures("registries")
+def test_seeds_of_the_tuning_are_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("seeds.py").write_text(METHOD.format(name="my-seeds"))
+    arguments = ["compete", "seeds.py", "-d", "csbm", "--trials", "2", "--rounds", "3", "--seeds", "100-101"]
+    assert "chosen on seed 100, so it cannot be scored" in cli([*arguments, "--dry-run"], 2)
+
+
+def test_a_dataset_with_a_run_without_score_gives_no_rank(capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = [task for task in published_tasks(BOARDS[0]) if task.dataset in ("cora", "citeseer", "acm")]
+    rows, cells = [], []
+    for task, seed in itertools.product(tasks, (0, 1)):
+        failed = task.dataset == "citeseer" and seed == 1
+        scored = {"status": "failed", "error": "loss is nan"} if failed else {"status": "ok", "score": 0.5}
+        place = {"dataset": task.dataset, "partition": task.partition, "clients": task.clients}
+        cells.append(SimpleNamespace(dataset=SimpleNamespace(name=task.dataset), seed=seed))
+        if task.dataset != "acm":  # its tuning failed
+            rows.append(SimpleNamespace(method="mine", seed=seed, **place, **({"score": None, "error": ""} | scored)))
+    said: dict[str, Any] = {}
+    assert not _answer("mine", cells, rows, True, said)
+    assert list(said["datasets"]) == ["cora"]
+    assert said["missing"] == {
+        "citeseer": "1 of 2 runs without a score (loss is nan)",
+        "acm": "2 of 2 runs without a score (all trials of the tuning failed)",
+    }
+    assert "without a rank: acm: 2 of 2 runs" in capsys.readouterr().out
+    cora = [cell for cell in cells if cell.dataset.name == "cora"]
+    assert _answer("mine", cora, rows, True, said) and said["missing"] == {}
+    with pytest.raises(UserError, match="no dataset of the board has a score of every run: acm"):
+        _answer("mine", cells, [row for row in rows if row.dataset == "citeseer"], True, said)
 
 
 @pytest.mark.usefixtures("registries", "in_process")

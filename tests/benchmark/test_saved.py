@@ -72,6 +72,19 @@ def test_a_saved_model_has_the_score_of_its_run(rows: tuple[pd.DataFrame, Path],
         assert all(isinstance(value, torch.Tensor) for value in model.state_dict().values())
 
 
+def test_a_saved_model_of_a_regression_has_the_errors_of_its_run(tmp_path: Path) -> None:
+    options = {"methods": ["fedavg"], "datasets": ["twitch-views"], "seeds": [0], "settings": ["training.rounds=2"]}
+    (row,) = fglbench.run(**options, results=tmp_path, save_models=True, in_process=True).to_dict("records")
+    if row["status"] != "ok":
+        pytest.skip("needs the files of Twitch")
+    model = fglbench.load_model(row, tmp_path)
+    errors = []
+    for predicted, client in zip(model.predict(), model.federation.clients, strict=True):
+        gaps = (predicted - client.graph.ndata["label"])[client.graph.ndata["test_mask"]]
+        errors.append(float((gaps**2).mean().sqrt()))
+    assert row["score_metric"].startswith("RMSE") and row["score"] == pytest.approx(sum(errors) / len(errors), abs=1e-6)
+
+
 def test_a_missing_model_is_refused_with_a_reason(rows: tuple[pd.DataFrame, Path], tmp_path: Path) -> None:
     table, folder = rows
     row = table.iloc[0]
@@ -79,6 +92,8 @@ def test_a_missing_model_is_refused_with_a_reason(rows: tuple[pd.DataFrame, Path
         fglbench.load_model(row, tmp_path)
     with pytest.raises(UserError, match="no row of"):
         fglbench.load_model({"key": "x"}, folder)
+    with pytest.raises(UserError, match="give one row"):
+        fglbench.load_model(table, folder)
     local = table.set_index("method", drop=False).loc["local"]
     with pytest.raises(UserError, match=r"no global model|none at the server"):
         fglbench.load_model(local, folder).predict("global")

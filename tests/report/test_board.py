@@ -12,6 +12,7 @@ from fglbench.benchmark.store import Store, verified
 from fglbench.benchmark.store.verified import Verified
 from fglbench.benchmark.suites import catalogue
 from fglbench.benchmark.suites.suite import load_suite, suite_names
+from fglbench.metrics import FALLING
 from fglbench.registry import UserError
 from fglbench.report import build, leaderboard, tables
 from fglbench.report.compare import as_text, compare, comparisons
@@ -126,6 +127,25 @@ def test_scores_of_two_metrics_on_one_dataset_are_averaged_apart() -> None:
     assert compare(board, "a", "b").mean == pytest.approx(0.2)
     shown = [str(table.columns[1].header) for table in _tables(board)]
     assert shown == ["accuracy, % (mean ± sd)", "ROC AUC, % (mean ± sd)"]
+
+
+def test_errors_in_the_units_of_datasets_are_never_averaged() -> None:
+    """Scaled errors of two datasets have a mean; errors in the unit of a dataset (scaled=false) stay apart."""
+    kind = f"RMSE {FALLING}, global model, local test, mean over clients"
+    errors = {("esol", "true"): 0.5, ("freesolv", "true"): 0.7, ("esol", "false"): 1.1, ("freesolv", "false"): 3.5}
+    rows = [
+        samples.row(dataset, name, seed, error + 0.1 * (name == "b") + seed / 100, score_metric=kind,
+                    macro_f1=None, dataset_params=f'{{"scaled":{scaled},"score":"rmse"}}')
+        for (dataset, scaled), error in errors.items() for name in ("a", "b") for seed in range(3)
+    ]  # fmt: skip
+    board = samples.board(rows)
+    assert sorted(set(board.metrics.values())) == [
+        f"RMSE {FALLING}", f"RMSE {FALLING}, unscaled esol", f"RMSE {FALLING}, unscaled freesolv"
+    ]  # fmt: skip
+    assert board.metric == f"RMSE {FALLING}"
+    assert abs(Ranking(board).table.loc["a", "score"]) == pytest.approx(0.61)
+    duel = compare(board, "a", "b")
+    assert duel.mean == pytest.approx(0.1) and duel.scope == "2 datasets of one metric"
 
 
 def test_compare_names_the_settings_of_a_method_with_several(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
