@@ -13,6 +13,7 @@ from ..benchmark.engine import (
     Backbone,
     Batch,
     ClientBatch,
+    Diverged,
     Download,
     Params,
     Phase,
@@ -183,6 +184,8 @@ def fused(real: torch.Tensor, made: torch.Tensor, edges: torch.Tensor, neighbour
     if not len(real):
         return real.new_zeros(())
     cost = (real * real).sum(1, keepdim=True) - 2 * real @ made.T + (made * made).sum(1)
+    if not cost.isfinite().all():
+        raise Diverged("the generated features are not finite")
     with torch.no_grad():
         joined = torch.zeros_like(edges)
         joined[tuple(nearest(made, neighbours))] = 1

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fglbench.benchmark.engine import METHODS, Skip, TrainConfig
+from fglbench.benchmark.engine import METHODS, Diverged, Skip, TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.rng import stream
 from fglbench.benchmark.engine.train import train
@@ -141,11 +141,13 @@ def test_it_spends_at_most_the_epochs_of_all_rounds(federation: Make) -> None:
 
 
 def test_what_it_cannot_do_is_skipped_with_the_reason(federation: Make) -> None:
-    def run(backbone: str, **config: Any) -> None:
-        method = METHODS.build("ghost", {"epochs": 1})
+    def run(backbone: str, epochs: int = 1, **config: Any) -> None:
+        method = METHODS.build("ghost", {"epochs": epochs})
         train(federation(SIZES), method, [BACKBONES.build(backbone)], TrainConfig(rounds=1, **config), 0)
 
     with pytest.raises(Skip, match="one matrix of weights in the first layer"):
         run("sage")
     with pytest.raises(Skip, match="ghost has no personal models"):
         run("gcn", score_model="personal")
+    with pytest.raises(Diverged, match="the generated features are not finite"):
+        run("gcn", epochs=3, local_epochs=3, optimiser="sgd", lr=1e30)
