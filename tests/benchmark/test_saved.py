@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -12,6 +13,8 @@ import torch
 import fglbench
 from fglbench.benchmark import engine
 from fglbench.benchmark.engine import Client, TorchMethod
+from fglbench.datasets import DATASETS
+from fglbench.datasets.federation import NodeData
 from fglbench.registry import UserError
 
 METHODS = ["fedavg", "fedprox", "local", "ditto", "fedproto", "torch-saved"]
@@ -72,11 +75,22 @@ def test_a_saved_model_has_the_score_of_its_run(rows: tuple[pd.DataFrame, Path],
         assert all(isinstance(value, torch.Tensor) for value in model.state_dict().values())
 
 
-def test_a_saved_model_of_a_regression_has_the_errors_of_its_run(tmp_path: Path) -> None:
-    options = {"methods": ["fedavg"], "datasets": ["twitch-views"], "seeds": [0], "settings": ["training.rounds=2"]}
-    (row,) = fglbench.run(**options, results=tmp_path, save_models=True, in_process=True).to_dict("records")
-    if row["status"] != "ok":
-        pytest.skip("needs the files of Twitch")
+def test_a_saved_model_of_a_regression_has_the_errors_of_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Numbers(DATASETS.cls("csbm")):  # type: ignore[misc]
+        goal = "node-regression"
+
+        def load(self) -> NodeData:
+            data = super().load()
+            about = {"label": torch.zeros_like(data.label), "num_classes": 1, "goal": self.goal, "scored_by": "rmse"}
+            return replace(data, target=3 * data.feat[:, :1] - 2, **about)
+
+    monkeypatch.setitem(DATASETS._classes, "csbm-numbers", Numbers)
+    options = {"methods": ["fedavg"], "datasets": ["csbm-numbers"], "clients": [3], "partitions": ["uniform"]}
+    (row,) = fglbench.run(
+        **options, seeds=[0], settings=["training.rounds=2"], results=tmp_path, save_models=True, in_process=True
+    ).to_dict("records")
     model = fglbench.load_model(row, tmp_path)
     errors = []
     for predicted, client in zip(model.predict(), model.federation.clients, strict=True):
