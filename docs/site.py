@@ -76,9 +76,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     def target(match: re.Match[str]) -> str:
         place = posixpath.normpath(posixpath.join(folder, match[2]))
         if suite := BOARD.fullmatch(place):
-            own = f"board-{suite[1]}.html"
-            shown = own if (the_pages() / own).is_file() else "index.html"
-            return f"{match[1]}{posixpath.relpath(f'{PAGES}/{shown}', folder or '.')})"
+            board = f"{PAGES}/board-{suite[1]}.html"  # only of a suite
+            page_of = board if files.get_file_from_path(board) else f"{PAGES}/index.html"
+            return f"{match[1]}{posixpath.relpath(page_of, folder or '.')})"
         if files.get_file_from_path(place) is None and (ROOT / place).exists():
             return f"{match[1]}{SOURCE}{place}{match[3]}"
         return match[0]

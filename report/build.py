@@ -23,7 +23,7 @@ from ..registry import UserError
 from . import reproduction
 from .figures import Plot, found_figures
 from .html.pages import Drawn, Whole, pages
-from .leaderboard import leaderboard, readme_block, reported, reported_section, suite_page, with_block
+from .leaderboard import leaderboard, readme_block, reported, reported_section, with_block
 from .loading import environments, load_boards
 from .papers import tables as papers_tables
 from .ranking import Ranking
@@ -58,14 +58,13 @@ def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
     loaded = load_boards(results)
     boards = [Ranking(board) for board in loaded if board.suite not in papers_tables()]
     report = Report(results, boards, environments(results))
-    for each in boards:
-        _board(report, each, figures)
+    heads = {each.board.suite: _board(report, each, figures) for each in boards}
     texts, report.views = reproduction.texts(results, loaded, report.environments)
     report.texts |= texts
     report.orphans += [path for path in reproduction.files(results) if path not in report.texts]
     if not boards:
         return report  # tables of papers only
-    text = leaderboard(boards) + reported_section(results)
+    text = leaderboard(boards, heads) + reported_section(results)
     report.texts[results / "LEADERBOARD.md"] = text
     if readme is not None:
         link = Path(os.path.relpath(results / "LEADERBOARD.md", readme.parent)).as_posix()
@@ -75,7 +74,8 @@ def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
     return report
 
 
-def _board(report: Report, ranking: Ranking, figures: bool) -> None:
+def _board(report: Report, ranking: Ranking, figures: bool) -> str:
+    """Add the files of a board to the report. Returns the text of its ranking."""
     suite = report.results / ranking.board.suite
     for task in ranking.tasks:
         stem = suite / "tables" / slug(task)
@@ -92,8 +92,10 @@ def _board(report: Report, ranking: Ranking, figures: bool) -> None:
     tables = [p for p in sorted((suite / "tables").glob("*")) if p.suffix in (".md", ".csv")]
     report.orphans += [p for p in tables if p not in report.texts]
     shown = [plot for plot in drawn if figures or (suite / "figures" / plot.file).is_file()]
-    captions = [(plot.file, plot.caption) for plot in shown]
-    report.texts[suite / "LEADERBOARD.md"] = suite_page(ranking, report.environments, captions)
+    known = {"each": ranking, "board": ranking.board, "environments": report.environments}
+    head, captions = document("ranking.md", **known), [(plot.file, plot.caption) for plot in shown]
+    report.texts[suite / "LEADERBOARD.md"] = document("suite.md", **known, head=head, figures=captions)
+    return head
 
 
 def stale(report: Report) -> list[Path]:
@@ -133,12 +135,10 @@ def write_site(report: Report, folder: Path) -> tuple[int, int]:
     """
     if not report.boards:
         raise UserError("there is no board to show on a site: the rows belong to papers' tables only")
-    drawn = dict(_drawings(report))
-    home = Path(os.path.relpath(report.results, folder)).as_posix()
-    findings = f"{home}/FINDINGS.md" if (report.results / "FINDINGS.md").is_file() else ""
-    whole = Whole(
-        report.boards, report.environments, list(drawn), report.views, reported(report.results), home, findings
-    )
+    results, drawn = report.results, dict(_drawings(report))
+    home = Path(os.path.relpath(results, folder)).as_posix()
+    findings = f"{home}/FINDINGS.md" if (results / "FINDINGS.md").is_file() else ""
+    whole = Whole(report.boards, report.environments, list(drawn), report.views, reported(results), home, findings)
     made = {name: text.encode() for name, text in pages(whole).items()}
     figures = {one.file: plot.svg(data) for one, (plot, data) in drawn.items()}
     try:

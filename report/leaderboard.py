@@ -1,11 +1,9 @@
-"""LEADERBOARD.md, the suites' pages, key findings, self-reported results, and the README's block."""
+"""LEADERBOARD.md, key findings, self-reported results, and the README's block."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
 from ..benchmark.store.folder import self_reported
 from ..benchmark.suites.catalogue import is_board
@@ -70,21 +68,12 @@ README = ["Method", "Traffic", "Published"]  # columns, with means and the diffe
 TOP = 4
 
 
-def leaderboard(boards: list[Ranking]) -> str:
+def leaderboard(boards: list[Ranking], heads: dict[str, str]) -> str:
     """LEADERBOARD.md: the rankings of the benchmark's boards (of all, if there are none), and links to the pages of
-    the suites."""
+    the suites. heads: suite -> the text of its ranking."""
     shown = [each for each in boards if is_board(each.board.suite)] or boards
     others = [each for each in boards if each not in shown]
-    return document("leaderboard.md", shown=shown, others=others, anchor=anchor, link=_link)
-
-
-def _link(ranking: Ranking) -> str:
-    return quote(f"{ranking.board.suite}/LEADERBOARD.md")
-
-
-def suite_page(ranking: Ranking, environments: dict[str, dict[str, Any]], figures: list[tuple[str, str]]) -> str:
-    """SUITE/LEADERBOARD.md: everything on one suite. environments: by hash. figures: (file name, caption)."""
-    return document("suite.md", each=ranking, board=ranking.board, environments=environments, figures=figures)
+    return document("leaderboard.md", shown=shown, others=others, heads=heads, anchor=anchor)
 
 
 def anchor(title: str) -> str:

@@ -67,7 +67,7 @@ def task_sentence(board: Board, task: str) -> str:
 def facts(robustness: Robustness, environments: dict[str, dict[str, Any]]) -> list[str]:
     """Cautions, rows, dates, commits, submitters and machines of a board as list items."""
     rows = robustness.board.rows
-    parts = [f"- **Caution**: {line}" for line in cautions(robustness)]
+    parts = cautions(robustness)
     schemas = ", ".join(map(md, sorted(set(rows["schema_version"]))))
     states = ", ".join(f"{n} {md(s)}" for s, n in sorted(rows["status"].value_counts().items()))
     parts.append(f"- Rows: {len(rows)} ({states}), result schema {schemas}")
@@ -100,7 +100,7 @@ def _hashes(versions: Iterable[str]) -> Cell:
 
 
 def cautions(robustness: Robustness) -> list[str]:
-    """Reasons why rows of the board are not fully comparable."""
+    """Reasons why rows of the board are not fully comparable, as list items."""
     board = robustness.board
     rows, texts = board.rows, []
     for method, versions in board.scored.groupby("method", sort=True)["computed_with"].nunique().items():
@@ -112,7 +112,7 @@ def cautions(robustness: Robustness) -> list[str]:
     dirty = int(rows["git_dirty"].eq(True).sum())
     if dirty:
         texts.append(f"{count(dirty, 'row')} from a checkout with uncommitted changes")
-    return texts
+    return [f"- **Caution**: {text}" for text in texts]
 
 
 def different_data(rows: pd.DataFrame, shown: Callable[[object], str] = plain) -> list[str]:
@@ -121,11 +121,13 @@ def different_data(rows: pd.DataFrame, shown: Callable[[object], str] = plain) -
     rows: of `Board.scored`. shown: a task's label -> its text.
     """
     texts = []
-    for label, task_rows in rows.groupby("task_label", sort=True):
+    contents = rows.groupby("task_label", sort=True)["dataset_fingerprint"].nunique()
+    partitions = rows.groupby(["task_label", "seed"])["partition_hash"].nunique().groupby("task_label").max()
+    for label in contents.index[(contents > 1) | (partitions > 1)]:
         task = shown(label)
-        if task_rows["dataset_fingerprint"].nunique() > 1:
+        if contents[label] > 1:
             texts.append(f"rows of {task} were made on different data (fingerprints differ)")
-        if (task_rows.groupby("seed")["partition_hash"].nunique() > 1).any():
+        if partitions[label] > 1:
             texts.append(f"on {task} methods with the same seed had different partitions: seeds are not paired")
     return texts
 

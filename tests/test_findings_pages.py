@@ -58,18 +58,8 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
     gain, macro = alone["fedavg"], ranking.macro_f1.against["local"]["fedavg"]
     equivalent = ["fedadam", "fedyogi", "moon", "fedaux", "fgssl-fgsd"]
     worse = [
-        "local",
-        "lg-fedavg",
-        "fedproto",
-        "fedtgp",
-        "tinyproto",
-        "fedppn",
-        "pfed1bs",
-        "fml",
-        "fedkd",
-        "fedlit",
-        "ghost",
-    ]
+        "local", "lg-fedavg", "fedproto", "fedtgp", "tinyproto", "fedppn", "pfed1bs", "fml", "fedkd", "fedlit", "ghost",
+    ]  # fmt: skip
     for verdict, names in (("better", []), ("equivalent", equivalent), ("worse", worse)):
         assert sorted(name for name, difference in against.items() if difference.verdict == verdict) == sorted(names)
     first = sorted(against, key=lambda name: -against[name].mean)[:3]

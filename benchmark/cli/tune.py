@@ -195,8 +195,10 @@ FOLDER = "runs/recommend-{}"
 
 def _of_clients(settings: Sequence[str] | None) -> tuple[str, ...]:
     """The values of `--set`. UserError for one that is of neither the split nor the partition."""
+    from ..suites.request import parse_setting
+
     for text in settings or ():
-        if not text.startswith(("split.", "partition.")):
+        if parse_setting(text).section not in ("split", "partition"):
             raise UserError(f"--set {text!r:.60}: only split.NAME=VALUE and partition.NAME=VALUE; the rest is tuned")
     return tuple(settings or ())
 
