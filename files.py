@@ -23,8 +23,7 @@ try:
 except ImportError:  # Windows, where an open file cannot be removed
     fcntl = None  # type: ignore[assignment]
 
-# Names of unfinished files; the last two patterns are from older versions.
-LEFT = re.compile(r"\..+\.tmp|\.[0-9a-f]{16}\.json\.gz\.\w+|.+\.npz\.\d+\.part")
+LEFT = re.compile(r"\..+\.tmp")  # names of unfinished files
 
 
 @contextmanager

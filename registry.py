@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import to_jsonable_python
 
+OWN = "own:"  # before the name of a user's dataset
 DOMAINS = "domains:"  # before the names of the sets of a dataset that consists of several graph sets
 
 

@@ -6,7 +6,7 @@ import inspect
 import json
 import warnings
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -28,46 +28,30 @@ from .suites.plugins import REGISTRIES, built_in
 from .suites.suite import Suite, load_suite, suite_names
 
 
-@dataclass(frozen=True)
-class Crossing:
-    """One upload: phase, name, kind, and the shapes of the values of one client."""
-
-    phase: str
-    name: str
-    kind: str
-    shapes: tuple[tuple[int, ...], ...]
-
-
-def crossings(method: Method) -> list[Crossing]:
-    """The uploads of a method's clients, in the order of its steps. Raises Inapplicable if it fits no trial."""
+def uploads(method: Method) -> dict[str, tuple[tuple[int, ...], ...]]:
+    """The uploads of a method's clients in the order of its steps: name -> shapes of the values of one client. Raises
+    Inapplicable if the method fits no trial."""
     trial = fitting(method)[0]
     trial = replace(trial, config=trial.config.model_copy(update={"local_epochs": 1}))
-    uploads: dict[tuple[str, str], Crossing] = {}
+    shapes: dict[str, tuple[tuple[int, ...], ...]] = {}
 
     def watched(simulation: Simulation, step: Step) -> Step:
         def client(clients: ClientBatch) -> Tree:
             upload = step.client(clients)
             for name, value in upload.items():
-                shapes = tuple(tuple(leaf[0].shape) for leaf in leaves({name: value}) if len(leaf))
-                where = _phase(method, simulation, step)
-                uploads.setdefault((where, name), Crossing(where, name, kind_of(name), shapes))
+                shapes.setdefault(name, tuple(tuple(leaf[0].shape) for leaf in leaves({name: value}) if len(leaf)))
             return upload
 
         return replace(step, client=client)
 
     record(method, trial, wrap=watched)
-    return list(uploads.values())
-
-
-def _phase(method: Method, simulation: Simulation, step: Step) -> str:
-    names = [p.name for p in method.phases(simulation.config) if any(s.client == step.client for s in p.steps)]
-    return names[0] if names else "training"
+    return shapes
 
 
 def kinds(method: Method) -> list[str]:
     """The kinds of uploads of a method, in the order of KINDS; empty if there are none, or if it fits no trial."""
     try:
-        seen = {upload.kind for upload in crossings(method)}
+        seen = set(map(kind_of, uploads(method)))
     except Inapplicable:
         return []
     known = list(dict.fromkeys(KINDS.values()))

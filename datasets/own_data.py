@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import Field
 
 from ..files import cache_dir, write_atomically
-from ..registry import UserError, did_you_mean
+from ..registry import OWN, UserError, did_you_mean
 from . import content as contents
 from .content import Content
 from .federation import Data, Measure, NodeData, Preprocessing, Task
@@ -34,7 +34,6 @@ from .partitioning import PARTITIONS, PartitionSpec
 from .sources import cache_file, exclusive
 from .spec import DATASETS, About, DatasetSpec, NodeSpec, preprocessing
 
-OWN = "own:"
 VARIABLE = "FGLBENCH_OWN"
 DIGITS = 16  # hex digits of the fingerprint in the parameter `sha256`
 _folders: dict[str, Path] = {}  # name -> folder, registered in this process

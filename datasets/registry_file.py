@@ -11,14 +11,14 @@ from typing import Any
 
 import yaml
 
+from .. import yamltext
 from ..registry import UserError
 from .federation import Preprocessing
 from .sources import Download, Mirror, Route, Wheel
 from .spec import DATASETS, About, DatasetSpec, GraphSetSpec, preprocessing
 
 SOURCES: dict[str, type[Route]] = {route.kind: route for route in (Mirror, Wheel, Download)}
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if PyYAML has it
-_TABLE = yaml.load((resources.files(__package__) / "files/facts.yaml").read_text("utf-8"), _LOADER)
+_TABLE = yaml.load((resources.files(__package__) / "files/facts.yaml").read_text("utf-8"), yamltext.LOADER)
 
 
 def dataset_class(name: str, entry: Mapping[str, Any]) -> type[DatasetSpec]:

@@ -1,11 +1,9 @@
-"""Compare methods over a table of scores: one inference for all boards, and a ranking of any data frame.
+"""Compare methods over a table of scores: one inference for all boards.
 
 Unit: the dataset if a board has at least MIN_DATASETS datasets of one metric (results then apply to similar datasets),
 else the seed of each task (results then apply to these tasks only). Each difference has a posterior with an interval
 and a verdict that agree (`statistics.Posterior`). Mean ranks order the methods but decide no verdict: whether two
 methods differ must not depend on the other methods (A. Benavoli, G. Corani, F. Mangili, JMLR 17, 2016).
-
-This module needs only scores, and no other part of the benchmark: see `rank`.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ import numpy as np
 import pandas as pd
 from scipy.stats import false_discovery_control
 
-from ..registry import UserError
 from .statistics import (
     ALPHA,
     MIN_SEEDS,
@@ -46,50 +43,18 @@ RULE = (
 )
 
 
-def rank(scores: pd.DataFrame, baselines: Sequence[str] = BASELINES) -> pd.DataFrame:
-    """Rank the methods of any experiment by their scores (fractions, higher is better).
-
-    scores: one line per run, with columns method, dataset, seed, score; a column task if a dataset has several tasks
-    (tasks are averaged before datasets are ranked). Methods without a score for every task and seed are left out.
-    Returns one line per method, ordered by mean rank: group (letters; methods that share one do not differ; empty if no
-    comparison is possible), mean_rank with its 95% bootstrap interval low and high, score (mean over datasets), wins.
-    `.attrs["rule"]` names the unit. Raises UserError for missing columns, duplicate runs, and scores that are not
-    numbers.
-    """
-    missing = [name for name in ("method", "dataset", "seed", "score") if name not in scores]
-    if missing:
-        raise UserError(f"scores to rank lack the columns {missing}: give method, dataset, seed, score")
-    if not pd.api.types.is_numeric_dtype(scores["score"]):
-        raise UserError("the column score to rank must hold numbers")
-    runs = scores if "task" in scores else scores.assign(task=scores["dataset"])
-    runs = runs.dropna(subset="score")
-    place = ["dataset", "task", "seed"]
-    if runs.duplicated([*place, "method"]).any():
-        line = runs[runs.duplicated([*place, "method"])].iloc[0]
-        raise UserError(f"two scores of {line['method']!r} on {line['task']!r} with seed {line['seed']}: keep one")
-    grid = runs.pivot(index=place, columns="method", values="score").dropna(axis=1)
-    by_dataset = grid.groupby(level=["dataset", "task"]).mean().groupby(level="dataset").mean()
-    levels = ["dataset", "task"]
-    tasks = {name: seeds.droplevel(levels) for name, seeds in grid.groupby(level=levels)}
-    inference = Inference(by_dataset, tasks, {name: name[0] for name in tasks}, tuple(baselines))
-    table = inference.table
-    table.attrs["rule"] = inference.text
-    return table
-
-
 @dataclass(frozen=True, eq=False)
 class Inference:
     """Comparisons between methods.
 
     by_dataset: scores, datasets x methods, of all metrics: for ranks. tasks: task -> scores, seeds x methods.
-    dataset_of: task -> dataset. candidates: baselines, used if they are among the methods. averaged: the datasets of
-    the main metric (None: all). Means and differences are over these only: metrics are never averaged together.
+    dataset_of: task -> dataset. averaged: the datasets of the main metric (None: all). Means and differences are over
+    these only: metrics are never averaged together.
     """
 
     by_dataset: pd.DataFrame
     tasks: Mapping[Any, pd.DataFrame]
     dataset_of: Mapping[Any, str]
-    candidates: Sequence[str] = BASELINES
     averaged: Sequence[str] | None = None
 
     @property
@@ -109,8 +74,8 @@ class Inference:
 
     @cached_property
     def baselines(self) -> list[str]:
-        """The candidates that are among the methods; empty for one method."""
-        return [name for name in self.candidates if name in self.methods and len(self.methods) > 1]
+        """Those of BASELINES that are among the methods; empty for one method."""
+        return [name for name in BASELINES if name in self.methods and len(self.methods) > 1]
 
     @cached_property
     def unit(self) -> Literal["dataset", "seed", "none"]:
@@ -180,7 +145,8 @@ class Inference:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """Methods by mean rank: group (letters), mean_rank, low, high, score (main metric), wins; see `rank`."""
+        """Methods by mean rank: group (letters), mean_rank, its 95% bootstrap interval (low, high), score (mean over
+        datasets of the main metric), wins."""
         by_dataset = ranks(self.by_dataset)
         table = pd.DataFrame({"mean_rank": by_dataset.mean().round(12)})
         table[["low", "high"]] = bootstrap_mean(by_dataset)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ..metrics import FALLING, sign
+from ..registry import OWN
 from .board import LOCAL, Board, over_seeds
 from .cells import NOTHING, Cell, Column, Table, cells_by_name, difference_cell, number_cell, numbers_by_name
 from .groups import METHOD, display, kind_of_data
@@ -195,9 +196,6 @@ def agreement_table(ranking: Ranking) -> Table:
 def _table(ranking: Ranking, id: str, title: str, columns: list[Column]) -> Table:
     suite, board = ranking.board.suite, ranking.board
     return Table.of(f"{id}:{slug(suite)}", f"{title} on board {suite}", columns, ranking.table.index, board.entry)
-
-
-OWN = "own:"  # prefix of the names of users' datasets
 
 
 def site_scores(board: Board, task: str) -> pd.DataFrame:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from fglbench.benchmark.engine import TrainConfig
-from fglbench.benchmark.engine.method import RENAMED
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.plugins import REGISTRIES
@@ -36,9 +35,7 @@ def field_defaults(cls: type[Spec]) -> dict[str, Any]:
 
 def flags(cls: type[Spec]) -> dict[str, Any]:
     """The class attributes other than parameters: task, reference, fingerprint, ..."""
-    names = sorted(
-        cls.__class_vars__ - {"name", "about", "routes", "model_config", "family", "summary", "kind"} - RENAMED.keys()
-    )
+    names = sorted(cls.__class_vars__ - {"name", "about", "routes", "model_config", "family", "summary", "kind"})
     values = {name: getattr(cls, name, None) for name in names if not name.startswith("_")}
     values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
     return {name: value for name, value in values.items() if isinstance(value, str | bool | list | None)}

@@ -65,7 +65,7 @@ def test_a_sweep_removes_files_of_dead_writers_only(tmp_path: Path) -> None:
     inner = tmp_path / "quick" / "history"
     inner.mkdir(parents=True)
     (tmp_path / "kept.csv").write_bytes(b"x")
-    left = [tmp_path / ".a.csv.abc12345.tmp", inner / f".{'0' * 16}.json.gz.a17mzbwi", tmp_path / "cora.npz.1734.part"]
+    left = [tmp_path / ".a.csv.abc12345.tmp", inner / ".b.csv.abc12345.tmp"]
     for path in left:
         path.write_bytes(b"half")
     (tmp_path / ".folder.tmp").mkdir()

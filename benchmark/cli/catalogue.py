@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from ...registry import UserError, did_you_mean
+from ...registry import OWN, UserError, did_you_mean
 from .. import api
 from ..store import Store
 from ..suites.catalogue import KINDS as SINGULAR
@@ -82,7 +82,6 @@ def show(
 
 HEADINGS = {"cells": "runs", "done": "done", "failed": "failed", "skipped": "skipped", "todo": "to do"}
 HEADINGS |= {"stale": "stale", "others": "others"}
-OWN = "own:"  # prefix of the names of users' datasets
 
 
 def status(

@@ -242,22 +242,6 @@ def _print(description: Description) -> None:
     typer.echo(f"overlap of two clients {description.pairwise:.1%} (mean of |A and B| / |A or B|)")
 
 
-@app.command()
-def register(results: given.Results = Path("results"), json: Json = False) -> None:
-    """Register the clients of new rows of a results folder. Registered clients never change."""
-    from ..store import Store
-    from ..suites.cell import register_clients
-
-    try:
-        new = register_clients(Store(results).existing().rows())
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot register the rows of {str(results)!r}: {error}") from None
-    if json:
-        print_json(list(map(str, new)))
-        return
-    typer.echo("\n".join(f"registered: {what}" for what in new) or "nothing new: all clients are registered")
-
-
 def _section(settings: list[str] | None, owners: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Owner -> `--set` parameters, from `owner.key=value`, or `key=value` for the first owner with this key."""
     from ..suites.request import parse_setting

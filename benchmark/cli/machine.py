@@ -17,6 +17,7 @@ from tabulate import tabulate
 from typer import Option
 
 from ...files import cache_dir
+from ...processes import THREADS
 from ...registry import UserError
 from ..store.provenance import check_packages, environment, git_output, installed, now
 from . import common as given
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from ..profile.speed import Line
 
 GIB = 2**30
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 SHOWN = 8  # datasets of one source on one line
 
 

@@ -37,11 +37,6 @@ def in_words(task: Goal) -> str:
     return WHAT.get(task, task.replace("-", " "))
 
 
-RENAMED = {  # former class attributes of methods, and their replacements
-    "task": 'tasks = ("node",)',
-    "graphwise": 'tasks = ("node", "graph-classification")',
-    "domainwise": "heterogeneous_features = True",
-}
 CHOICES = {"delivers": ("global", "personal"), "features": ("dense", "sparse")}  # the values of class attributes
 
 
@@ -189,18 +184,12 @@ class Method(Spec):
     # Does each client know the edges between its nodes and other clients' nodes (`NodeClient.outside`)? Inherited.
     edges_between_clients: ClassVar[bool] = False
     trains: ClassVar[bool] = True  # False: a reference that learns and draws nothing
-    task: ClassVar[Any]  # these three are in RENAMED
-    graphwise: ClassVar[Any]
-    domainwise: ClassVar[Any]
 
     # -- where it applies -------------------------------------------------------------------------------------------
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        for name, instead in RENAMED.items():
-            if name in vars(cls):
-                raise UserError(f"{cls.__name__}.{name} is no longer read: write {instead} (CONTRIBUTING.md)")
         for name, choices in CHOICES.items():
             if isinstance(value := vars(cls).get(name), str) and value not in choices:
                 raise did_you_mean(value, choices, f"{cls.__name__}.{name}")

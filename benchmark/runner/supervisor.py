@@ -19,8 +19,8 @@ from typing import Any
 from filelock import FileLock
 
 from ...datasets import DATASETS
-from ...datasets.own_data import OWN, known_folders, words_of
-from ...registry import UserError
+from ...datasets.own_data import known_folders, words_of
+from ...registry import OWN, UserError
 from ..store import Store
 from ..store.provenance import now, stamped
 from ..store.schema import Row

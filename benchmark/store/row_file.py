@@ -79,13 +79,6 @@ def is_rows(path: str) -> bool:
     return re.fullmatch(ROWS, path) is not None
 
 
-FIGURES = (
-    "cka", "convergence", "cost", "label_distribution", "per_client", "privacy", "rank_heatmap", "robustness",
-    "sensitivity", "tiers", "tsne",
-)  # fmt: skip
-FORMER = ("critical_difference", "score_vs_bytes", "score_vs_seconds", "win_rate")  # figures of earlier reports
-
-
 BREAKS = re.compile(r"[\n\r]")
 OTHER = "move the file away, or use the fglbench version that wrote it"
 _values = attrgetter(*COLUMNS)

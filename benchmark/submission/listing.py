@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..store import Store, row_file
+from ..store import Store
 from ..store.provenance import canonical
 from ..store.row_file import APART, COLUMN_FILE, CURVES, LOCKS, LOGS, NAME, PART, ROWS, SUBMISSIONS
 from ..store.side_files import SITES
@@ -40,7 +40,7 @@ RESULTS: Kinds = SUBMISSION | {
     "findings": (r"FINDINGS\.md", 64 * MIB),
     "report": (  # made by `fglbench report`
         rf"({NAME}/)?(LEADERBOARD|REPRODUCTION)\.md|{NAME}/tables/{SLUG}\.(md|csv)"
-        rf"|{NAME}/figures/(({'|'.join(row_file.FIGURES + row_file.FORMER)})\.png|manifest\.json)",
+        rf"|{NAME}/figures/({SLUG}\.png|manifest\.json)",
         64 * MIB,
     ),
     # not for version control

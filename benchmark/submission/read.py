@@ -15,9 +15,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
-from ...datasets.own_data import OWN
 from ...methods import METHODS
-from ...registry import UserError
+from ...registry import OWN, UserError
 from ..engine.config import TrainConfig
 from ..engine.method import effective_training
 from ..store import row_file

@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -52,41 +52,12 @@ class Choice(Part):
         filled, present = (repr(sorted(values.items())) for values in (params, self.params))
         return self if type(self) is Choice and filled == present else Choice(name=self.name, params=params)
 
-    def part(self, kind: str) -> KnownPart:
-        """The choice in the form of rows and keys, cached because many cells share a choice."""
-        if kind not in self.parts:
-            params = self.params
-            with suppress(UserError):  # an unknown name
-                params = identity(REGISTRIES[kind].cls(self.name), params)
-            self.parts[kind] = KnownPart.of({"name": self.name, "params": params})
-        return self.parts[kind]
-
-    @cached_property
-    def parts(self) -> dict[str, KnownPart]:
-        """The cache of `part`."""
-        return {}
-
-
-class KnownPart(NamedTuple):
-    """A part of a cell's identity, and its canonical JSON."""
-
-    value: Any
-    text: str
-
-    @classmethod
-    def of(cls, value: Any) -> KnownPart:
-        return cls(value, canonical(value))
-
-
-@lru_cache(maxsize=1000)
-def _trained(training: str) -> KnownPart:
-    """A complete training configuration (JSON) in the form of rows and keys."""
-    return KnownPart.of(identity(TrainConfig, json.loads(training)))
-
-
-def _joined(parts: Mapping[str, KnownPart]) -> str:
-    """Canonical JSON of parts by name."""
-    return "{" + ",".join(f'"{name}":{parts[name].text}' for name in sorted(parts)) + "}"
+    def part(self, kind: str) -> dict[str, Any]:
+        """The choice in the form of rows and keys: without later parameters at their defaults."""
+        params = self.params
+        with suppress(UserError):  # an unknown name
+            params = identity(REGISTRIES[kind].cls(self.name), params)
+        return {"name": self.name, "params": params}
 
 
 class Cell(Part):
@@ -108,18 +79,15 @@ class Cell(Part):
     tuning: str = ""
 
     @cached_property
-    def parts(self) -> dict[str, KnownPart]:
-        """The parts of the cell in the form of rows and keys: without later parameters at their defaults."""
-        known = {kind: getattr(self, kind).part(kind) for kind in SINGLE}
-        known["training"] = _trained(self.training.model_dump_json())
-        several = [choice.part("backbone") for choice in self.backbones]
-        known["backbones"] = KnownPart([part.value for part in several], f"[{','.join(part.text for part in several)}]")
-        return known | {name: KnownPart(value := getattr(self, name), str(value)) for name in ("clients", "seed")}
-
-    @property
     def identity(self) -> dict[str, Any]:
-        """Name -> value of the parts on which the key depends."""
-        return {name: part.value for name, part in self.parts.items()}
+        """Name -> value of the parts on which the key depends, in the form of rows."""
+        return {
+            **{kind: getattr(self, kind).part(kind) for kind in SINGLE},
+            "training": identity(TrainConfig, self.training.model_dump(mode="json")),
+            "backbones": [choice.part("backbone") for choice in self.backbones],
+            "clients": self.clients,
+            "seed": self.seed,
+        }
 
     def choices(self) -> list[tuple[str, Choice]]:
         """All choices as (kind, choice)."""
@@ -128,27 +96,22 @@ class Cell(Part):
     @cached_property
     def key(self) -> str:
         """First 16 hex digits of the sha256 of the canonical JSON of the cell's identity."""
-        return hashlib.sha256(_joined(self.parts).encode()).hexdigest()[:16]
+        return hashlib.sha256(canonical(self.identity).encode()).hexdigest()[:16]
 
     @cached_property
     def federation_key(self) -> str:
         """Canonical JSON of `FEDERATION`; cells with equal keys have equal federations."""
-        return _joined({name: self.parts[name] for name in FEDERATION})
+        return canonical({name: self.identity[name] for name in FEDERATION})
 
     @cached_property
     def seedless(self) -> str:
         """Canonical JSON of the identity without the seed."""
-        return _joined({name: part for name, part in self.parts.items() if name != "seed"})
+        return canonical({name: value for name, value in self.identity.items() if name != "seed"})
 
     def at(self, seed: int) -> Cell:
-        """The cell with another seed. Cached parts of the identity are kept."""
-        if seed == self.seed:
-            return self
-        other = self.model_copy(update={"seed": seed})
-        vars(other).update(parts={**self.parts, "seed": KnownPart(seed, str(seed))}, seedless=self.seedless)
-        for name in ("key", "federation_key"):
-            vars(other).pop(name, None)
-        return other
+        """The cell with another seed."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self).model_construct(**fields | {"seed": seed})
 
     @classmethod
     def of(cls, row: Row, choices: dict[tuple[str, str], Choice] | None = None) -> Cell:
@@ -183,7 +146,7 @@ class Cell(Part):
     @property
     def training_json(self) -> str:
         """The training configuration in the form of rows."""
-        return _trained(self.training.model_dump_json()).text
+        return canonical(self.identity["training"])
 
     @property
     def backbone(self) -> str:

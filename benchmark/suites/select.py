@@ -15,11 +15,12 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ...datasets import DATASETS, PARTITIONS, SPLITS
 from ...datasets.corruptions import for_nodes_only
-from ...datasets.own_data import OWN, OwnData, OwnPartition
+from ...datasets.own_data import OwnData, OwnPartition
 from ...methods import METHODS
-from ...registry import SEED_BOUND, UserError, did_you_mean, listed
+from ...registry import OWN, SEED_BOUND, UserError, did_you_mean, listed
 from ..engine.config import TrainConfig
 from ..engine.method import in_words
+from ..store.provenance import canonical
 from .cell import Cell, Choice, settled, train_config
 from .plugins import REGISTRIES
 from .request import (
@@ -167,9 +168,9 @@ def with_own(request: Request, name: str | None) -> Request:
 
 def _checked(cell: Cell) -> tuple[str, ...]:
     """The parts of a cell on which `impossible` depends."""
-    texts = [cell.parts[name].text for name in ("dataset", "partition", "split")]
+    data = canonical([cell.identity[name] for name in ("dataset", "partition", "split")])
     unfit = cell.training.unfit(cell.clients)
-    return *texts, str(cell.clients), cell.method.name, unfit, *cell.training.present
+    return data, str(cell.clients), cell.method.name, unfit, *cell.training.present
 
 
 def impossible(cell: Cell) -> str:

@@ -31,9 +31,8 @@ from typing import Any
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
-from ...datasets.own_data import OWN
 from ...files import write_atomically, writing
-from ...registry import UserError
+from ...registry import OWN, UserError
 from ...yamltext import parse
 from ..store.provenance import canonical
 from .cell import Cell, Choice, Part, settled, train_config

@@ -113,7 +113,7 @@ def test_every_name_of_an_upload_has_a_word() -> None:
     ],
 )
 def test_names_and_shapes_of_uploads_are_per_client(name: str, names: dict[str, tuple[tuple[int, ...]]]) -> None:
-    assert {crossing.name: crossing.shapes for crossing in describe.crossings(METHODS.build(name))} == names
+    assert describe.uploads(METHODS.build(name)) == names
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from fglbench.benchmark.cli import main
 from fglbench.benchmark.runner.job import Job, Options, Request
 from fglbench.benchmark.store import Store
+from fglbench.benchmark.store.provenance import canonical
 from fglbench.benchmark.suites import cell as cells
-from fglbench.benchmark.suites.cell import Cell, Choice, check_clients, registered_hash
+from fglbench.benchmark.suites.cell import Cell, Choice, check_clients, register_clients, registered_hash
 from fglbench.benchmark.suites.request import select_listed
 from fglbench.benchmark.suites.suite import load_suite
 from fglbench.datasets import PARTITIONS
@@ -127,14 +127,11 @@ def test_other_clients_than_the_registered_ones_are_an_error() -> None:
     assert "ordering" not in str(caught.value)  # only Louvain's partition has it
 
 
-def test_rows_are_registered_once_and_no_entry_is_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_are_registered_once_and_no_entry_is_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = Path(shutil.copy(cells.CLIENTS, tmp_path))
     monkeypatch.setattr(cells, "CLIENTS", copy)
     before = copy.read_text()
-    assert main(["data", "register", "--results", str(RESULTS)]) == 0
-    assert capsys.readouterr().out == "nothing new: all clients are registered\n"
+    assert register_clients(Store(RESULTS).rows()) == []
     assert copy.read_text() == before
     cell = load_suite("leaderboard").cells()[0]
     parts = {name: getattr(cell, name) for name in Cell.model_fields}
@@ -143,14 +140,9 @@ def test_rows_are_registered_once_and_no_entry_is_changed(
     row = cell.row("mine", **values).model_copy(
         update={"clients": 7, "method": "of-my-own", "method_params": '{"mu":0.5}', "key": new.key}
     )
-    Store(tmp_path / "results").append_row(row)
-    assert main(["data", "register", "--results", str(tmp_path / "results")]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        f"registered: clients of {cell.dataset.name} louvain x7 ratio seed {cell.seed}",
-    ]  # fmt: skip
+    assert register_clients([row]) == [f"clients of {cell.dataset.name} louvain x7 ratio seed {cell.seed}"]
     assert registered_hash(new) == 16 * "e"
-    assert main(["data", "register", "--results", str(tmp_path / "results")]) == 0
-    assert "nothing new" in capsys.readouterr().out
+    assert register_clients([row]) == []
     assert copy.read_text().startswith(before)
     cells._registered.cache_clear()
 
@@ -158,5 +150,5 @@ def test_rows_are_registered_once_and_no_entry_is_changed(
 def test_an_integer_for_a_float_has_the_same_key() -> None:
     """1 == 1.0 in Python but not in a key: values get the type of their field."""
     typed = Choice(name="label-dirichlet", params={"alpha": 1, "minimum": 20}).filled(PARTITIONS)
-    assert typed.part("partition").text == '{"name":"label-dirichlet","params":{"alpha":1.0,"minimum":20}}'
+    assert canonical(typed.part("partition")) == '{"name":"label-dirichlet","params":{"alpha":1.0,"minimum":20}}'
     assert typed.filled(PARTITIONS) is typed

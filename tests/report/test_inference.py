@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
 from fglbench.benchmark.cli.run import show_ranking
 from fglbench.benchmark.store import Store
-from fglbench.registry import UserError
 from fglbench.report.cells import difference_cell, to_markdown
-from fglbench.report.inference import rank
 from fglbench.report.loading import load_boards
 from fglbench.report.ranking import Ranking
 from fglbench.report.special_tables import agreement_table, alternatives_table
@@ -130,24 +127,6 @@ def test_tasks_of_one_dataset_share_its_weight() -> None:
     freedom = parts.sum() ** 2 / (parts**2 / 2).sum()
     below = stats.t.cdf(0.01, freedom, loc=0.06, scale=parts.sum() ** 0.5)
     assert 1 - difference.better == pytest.approx(below)
-
-
-def test_any_frame_of_scores_can_be_ranked() -> None:
-    """Three methods on two datasets without a results folder: ranks, scores and wins by hand."""
-    scores = {("a", "x"): 0.9, ("b", "x"): 0.8, ("c", "x"): 0.7, ("a", "y"): 0.5, ("b", "y"): 0.6, ("c", "y"): 0.4}
-    runs = [
-        {"method": method, "dataset": dataset, "seed": seed, "score": score + 0.001 * seed}
-        for (method, dataset), score in scores.items()
-        for seed in (0, 1)
-    ]
-    table = rank(pd.DataFrame(runs), baselines=("c",))
-    assert table["mean_rank"].to_dict() == {"a": 1.5, "b": 1.5, "c": 3.0}
-    assert table["wins"].to_dict() == {"a": 1, "b": 1, "c": 0}
-    assert table.loc["b", "score"] == pytest.approx(0.7005)
-    with pytest.raises(UserError, match="lack the columns"):
-        rank(pd.DataFrame(runs).drop(columns="seed"))
-    with pytest.raises(UserError, match="two scores of 'a' on 'x' with seed 0"):
-        rank(pd.DataFrame([*runs, runs[0]]))
 
 
 SCORES = {"a": (0.9, 0.1, 0.3), "b": (0.8, 0.2, 0.1), "c": (0.7, 0.3, 0.2)}  # score, macro-F1, own model

@@ -293,13 +293,6 @@ def test_a_subclass_inherits_its_tasks_and_may_narrow_them(labelled_sets: Make) 
         train(labelled_sets(), OfNodes(), gin, config, 0)
 
 
-@pytest.mark.parametrize("name", ["task", "graphwise", "domainwise"])
-def test_an_old_flag_is_one_line_that_names_the_new_one(name: str) -> None:
-    with pytest.raises(UserError, match=rf"Old.{name} is no longer read: write \w+ = ") as caught:
-        type("Old", (METHODS.cls("fedavg"),), {name: True, "__doc__": "Old.", "__module__": __name__})
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
