@@ -15,7 +15,7 @@ from pathlib import Path
 from ... import files
 from ...registry import UserError
 from . import curves, row_file
-from .curves import PARTS, PLAIN, CurveTable, Stored
+from .curves import CurveTable, Stored
 from .folder import Store, latest
 from .provenance import canonical
 from .row_file import rows_stem
@@ -86,17 +86,16 @@ def _add(store: Store, path: Path, new: Mapping[str, Stored]) -> tuple[list[str]
         return [], []
     with clear_errors(store.root), store.locked(path):
         try:
-            before = curves.read_curves(path) if path.exists() else None
+            before = curves.read_curves(path) if path.exists() else CurveTable(curves.table_of({}))
         except ValueError as error:
             raise _damaged(path, str(error)) from None
-        runs = {key: before.stored(key) for key in before.keys} if before else {}
-        kinds = {name: str(column.values.dtype.kind) for name, column in before.columns.items()} if before else {}
-        size, moved, keys = curves.room(runs.values()), list[str](), list(new)
+        runs, kinds = {key: before.stored(key) for key in before.keys}, before.kinds
+        size, moved, keys = sum(map(curves.room, runs.values())), list[str](), list(new)
         rest: Sequence[str] = []
         for place, key in enumerate(keys):
             if not _fits(new[key], kinds):
                 continue
-            room = curves.room([new[key]])
+            room = curves.room(new[key])
             if size + room > PART_BYTES and runs and key not in runs:
                 rest = keys[place:]
                 break
@@ -105,7 +104,7 @@ def _add(store: Store, path: Path, new: Mapping[str, Stored]) -> tuple[list[str]
                 runs[key] = new[key]
                 moved.append(key)
         if moved:
-            content = curves.packed(CurveTable.of(runs))
+            content = curves.packed(runs)
             made = curves.parse(content)
             if lost := [key for key, stored in runs.items() if canonical(made.stored(key)) != canonical(stored)]:
                 raise UserError(f"{path}: the curves of {lost[0]} would change in this file; nothing was moved")
@@ -121,15 +120,12 @@ def _fits(stored: Stored, kinds: dict[str, str]) -> bool:
     """Whether a run is unchanged in columns together with others whose columns have these kinds of values. If so, the
     kinds of its columns are added to `kinds`."""
     try:
-        if not all(PLAIN.fullmatch(name) for part in PARTS for name in stored.get(part, {})):
-            return False
-        made = CurveTable.of({"": stored})
+        made = CurveTable(curves.table_of({"": stored}))
         if canonical(made.stored("")) != canonical(stored):
             return False
     except (AttributeError, IndexError, TypeError, ValueError, OverflowError):  # these are no curves
         return False
-    own_kinds = {name: str(column.values.dtype.kind) for name, column in made.columns.items()}
-    if any(kinds.get(name, kind) != kind for name, kind in own_kinds.items()):
+    if any(kinds.get(name, kind) != kind for name, kind in made.kinds.items()):
         return False
-    kinds |= own_kinds
+    kinds |= made.kinds
     return True

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from fglbench.benchmark.store import Store, curves, packing, side_files
-from fglbench.benchmark.store.curves import CurveTable
 from fglbench.benchmark.store.provenance import canonical
 from fglbench.benchmark.submission import curves as checked_curves
 from fglbench.benchmark.submission.read import LARGE
@@ -63,7 +62,7 @@ def test_runs_that_fit_are_read_as_they_were_written(stored: dict[str, Any]) -> 
     """With their types, alone and beside others."""
     kinds = dict[str, str]()
     fitting = {key: run for key, run in stored.items() if packing._fits(run, kinds)}
-    table = curves.parse(curves.packed(CurveTable.of(fitting)))
+    table = curves.parse(curves.packed(fitting))
     assert sorted(table.keys) == sorted(fitting)
     assert all(canonical(table.stored(key)) == canonical(run) for key, run in fitting.items())
 
@@ -77,13 +76,14 @@ def test_integers_stay_integers_and_floats_stay_floats() -> None:
     mixed, whole = {"history": {"val": [1, 0.5]}}, {"history": {"val": [1, 2]}}
     assert packing._fits(whole, {}) and not packing._fits(whole, kinds)
     ragged, long = {"label_counts": [[1], [1, 2]]}, {"history": {"round": [10**30]}}
-    for odd in (mixed, ragged, long, {"history": {}}, {"more": 1}, {"history": [1]}, [1]):
+    wide, taken = {"label_counts": [[2**31]]}, {"history": {"upload_bytes_per_round": [1, 2]}}
+    for odd in (mixed, ragged, long, wide, taken, {"history": {}}, {"more": 1}, {"history": [1]}, [1]):
         assert not packing._fits(odd, {})
 
 
 def test_pyarrow_reads_the_values_without_fglbench() -> None:
     """As the documentation says: a row per run, bytes per round as exact integers, no column of seconds."""
-    (row,) = pq.read_table(io.BytesIO(curves.packed(CurveTable.of({"k": EXAMPLE})))).to_pylist()
+    (row,) = pq.read_table(io.BytesIO(curves.packed({"k": EXAMPLE}))).to_pylist()
     assert row["key"] == "k" and row["label_counts"] == [[2, 0], [1, 1]]
     assert row["history.score"] == [0.5, 0.25, 0.75]
     assert row["history.val"] == EXAMPLE["history"]["val"]  # 0.1 needs 64 bits
@@ -95,7 +95,7 @@ def test_pyarrow_reads_the_values_without_fglbench() -> None:
 
 def test_the_bytes_depend_on_the_runs_only() -> None:
     runs = {"b": EXAMPLE, "a": {"history": {"val": [0.5]}}}
-    assert curves.packed(CurveTable.of(runs)) == curves.packed(CurveTable.of(dict(reversed(runs.items()))))
+    assert curves.packed(runs) == curves.packed(dict(reversed(runs.items())))
 
 
 @pytest.mark.parametrize(
@@ -105,10 +105,16 @@ def test_the_bytes_depend_on_the_runs_only() -> None:
         ({"key": ["a", "a"], "history.val": [[0.5], [0.5]]}, "a key occurs twice"),
         ({"key": [None], "history.val": [[0.5]]}, "a key occurs twice or is none"),
         ({"key": ["a"], "secret": [[0.5]]}, "columns are not made of history, per_client, label_counts"),
-        ({"key": ["a"], "history.val": [["text"]]}, "a column of the kind list<"),
-        ({"key": ["a"], "history.val": [0.5]}, "."),
+        ({"key": ["a"], "history.a b": [[0.5]]}, "columns are not made of history, per_client, label_counts"),
+        ({"key": ["a"], "history.val": [["text"]]}, r"history\.val of the kind list<string>"),
+        ({"key": ["a"], "history.val": [0.5]}, r"history\.val of the kind double"),
+        ({"key": ["a"], "history.val": [{"x" * 999: 1}]}, r"history\.val of the kind struct<"),
+        ({"key": ["a"], "history.round": [[1, None]]}, r"history\.round has missing whole numbers"),
+        ({"key": ["a"], "history.upload_bytes_per_round": [[0.5]]}, "_per_round of the kind list<double>"),
         ({"key": ["a"], "label_counts": [[[0.5]]]}, "label_counts of the kind"),
         ({"key": ["a"], "label_counts": [[[1], [1, 2]]]}, "label_counts of a run are of several lengths"),
+        ({"key": ["a"], "label_counts": [[[1], None]]}, "label_counts of a run are of several lengths"),
+        ({"key": ["a"], "label_counts": [[[1], [None]]]}, "label_counts has missing whole numbers"),
         ({"key": ["a"], "per_client.val": [[0.5]], "per_client.score": pa.array([None], pa.list_(pa.float32())),
           "per_client.score_is": ["global_on_local"]}, "score_is names a metric"),
         ({"key": ["a"], "per_client.val": [[0.5]], "per_client.score_is": ["val"]},
@@ -116,8 +122,16 @@ def test_the_bytes_depend_on_the_runs_only() -> None:
     ],
 )  # fmt: skip
 def test_another_table_is_refused_in_one_line(columns: dict[str, Any], reason: str) -> None:
+    refused(pa.table(columns), reason)
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    refused(pa.table([["a"], ["b"], [[0.5]]], names=["key", "key", "history.val"]), "two of one name")
+
+
+def refused(table: pa.Table, reason: str) -> None:
     buffer = io.BytesIO()
-    pq.write_table(pa.table(columns), buffer)
+    pq.write_table(table, buffer)
     with pytest.raises(ValueError, match=reason) as caught:
         curves.parse(buffer.getvalue())
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
@@ -126,7 +140,7 @@ def test_another_table_is_refused_in_one_line(columns: dict[str, Any], reason: s
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_damaged_file_is_a_value_error(data: st.DataObject) -> None:
-    content = bytearray(curves.packed(CurveTable.of({"a": EXAMPLE, "b": EXAMPLE})))
+    content = bytearray(curves.packed({"a": EXAMPLE, "b": EXAMPLE}))
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     content = content[: data.draw(st.just(len(content)) | st.integers(0, len(content)))]
@@ -136,7 +150,7 @@ def test_a_damaged_file_is_a_value_error(data: st.DataObject) -> None:
 
 
 def test_a_file_that_unpacks_to_more_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = curves.packed(CurveTable.of({"a": {"history": {"val": [0.5] * 100_000}}}))
+    content = curves.packed({"a": {"history": {"val": [0.5] * 100_000}}})
     assert len(content) < 5000
     monkeypatch.setattr(curves, "CURVE_BYTES", 2**17)
     with pytest.raises(ValueError, match="more than 0 MiB unpacked"):
@@ -215,7 +229,7 @@ def test_a_crash_before_the_old_files_are_removed_loses_nothing(store: Store, mo
 def test_a_full_file_is_not_changed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three runs of four fit into the first file of each method."""
     before = histories(store)
-    most = max(curves.room([run]) for run in before.values())
+    most = max(map(curves.room, before.values()))
     monkeypatch.setattr(packing, "PART_BYTES", int(3.5 * most))
     assert packing.pack(store, "s") == (8, 0)
     content = files(store)

@@ -10,7 +10,6 @@ import pytest
 
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store, curves, packing
-from fglbench.benchmark.store.curves import CurveTable
 
 from .conftest import OPTIONS, edit_curves
 
@@ -35,7 +34,7 @@ def altered(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     table = curves.read_curves(path)
     runs = {key: table.stored(key) for key in table.keys}
     change(runs[table.keys[0]])
-    path.write_bytes(curves.packed(CurveTable.of(runs)))
+    path.write_bytes(curves.packed(runs))
 
 
 def first(part: str, name: str, value: float) -> Callable[[dict[str, Any]], object]:
@@ -125,7 +124,7 @@ class TestAgainstABase:
         store, path = Store(results), results / "tiny" / "curves" / "local.parquet"
         removed, *rest = curves.parse(path.read_bytes()).keys
         kept = {key: store.history("tiny", key) or {} for key in rest}
-        path.write_bytes(curves.packed(CurveTable.of(kept)))
+        path.write_bytes(curves.packed(kept))
         lines = validate_lines(capsys, "results", "--base", "base", "--maintainer")
         assert any(f"the curves of {removed} were removed" in line for line in errors(lines))
 
