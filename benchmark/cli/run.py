@@ -204,7 +204,7 @@ def adopt(
     if not reported.is_dir():
         raise did_you_mean(name, [store.root.name for store in submission_stores(results)], "submission of method")
     METHODS.cls(name)  # merged, or UserError
-    rows = Store(reported, columns=False).rows(latest_only=True)
+    rows = Store(reported).rows(latest_only=True)
     suites = tuple(sorted({row.suite for row in rows} & set(suite_names())))
     if not suites:
         raise UserError(f"no row under {str(reported)!r} is of a suite of the benchmark: {', '.join(suite_names())}")

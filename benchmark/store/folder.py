@@ -55,8 +55,8 @@ class LostFolder(UserError):
 class Store(SideFiles):
     """The results folder at `root`. Every method raises UserError (one line) if the folder cannot be used."""
 
-    def __init__(self, root: str | os.PathLike[str], *, columns: bool = True) -> None:
-        super().__init__(root, columns=columns)
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        super().__init__(root)
         self._prepared: tuple[int, int] | None = None  # identity of the folder at `prepare`
 
     def existing(self) -> Store:
@@ -271,7 +271,7 @@ class SelfReported:
 
 def submission_stores(results: Path) -> list[Store]:
     """The folders of self-reported rows."""
-    return [Store(folder, columns=False) for folder in sorted((results / SUBMISSIONS).glob("*/")) if folder.is_dir()]
+    return [Store(folder) for folder in sorted((results / SUBMISSIONS).glob("*/")) if folder.is_dir()]
 
 
 def self_reported(results: Path) -> list[SelfReported]:

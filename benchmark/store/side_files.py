@@ -30,14 +30,10 @@ OWN = ".json.gz"  # suffix of the file with the curves of one run
 
 
 class SideFiles:
-    """The side files of the results folder at `root`. Methods that write raise UserError if the folder cannot be used.
+    """The side files of the results folder at `root`. Methods that write raise UserError if the folder cannot be used."""
 
-    columns: whether files of columns are read; submissions have none.
-    """
-
-    def __init__(self, root: str | os.PathLike[str], *, columns: bool = True) -> None:
+    def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
-        self._may_have_columns = columns
         self._columns: dict[str, tuple[int, Columns]] = {}  # suite -> modification time of the folder, content
 
     # -- places ------------------------------------------------------------------------------------------------------
@@ -127,8 +123,6 @@ class SideFiles:
 
     def columns(self, suite: str) -> Columns:
         """The files of columns of a suite, cached until one of them changes."""
-        if not self._may_have_columns:
-            return Columns({}, {}, {})
         folder = self.root / suite / CURVES
         try:
             changed = folder.stat().st_mtime_ns

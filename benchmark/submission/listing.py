@@ -102,7 +102,7 @@ class Folder:
 
     @cached_property
     def store(self) -> Store:
-        return Store(self.root, columns=not self.submission)
+        return Store(self.root)
 
     @cached_property
     def curves(self) -> dict[tuple[str, str], str]:
