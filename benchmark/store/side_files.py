@@ -30,7 +30,7 @@ OWN = ".json.gz"  # suffix of the file with the curves of one run
 
 
 class SideFiles:
-    """The side files of the results folder at `root`. Methods that write raise UserError if the folder cannot be used."""
+    """The side files of the results folder at `root`. Writing raises UserError if the folder cannot be used."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
