@@ -47,7 +47,7 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
     """Replace characters that the terminal's encoding does not have."""
     assert isinstance(error, UnicodeEncodeError)
     text = error.object[error.start : error.end]
-    return "".join({"±": "+-", "×": "x", "→": "->"}.get(character, "?") for character in text), error.end
+    return "".join({"±": "+-", "→": "->"}.get(character, "?") for character in text), error.end
 
 
 def _command(arguments: Sequence[str] | None) -> int:
