@@ -9,7 +9,7 @@ import operator
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from multiprocessing import current_process
 from pathlib import Path
@@ -87,7 +87,6 @@ def run(
         flag_argument(name, flag)
     if not in_process:
         _check_process()
-        _check_methods(methods)
     import pandas as pd
 
     from ..datasets.own_data import announce, metric_setting
@@ -102,6 +101,8 @@ def run(
     names |= {"backbones": backbones, "settings": settings, "rerun": rerun, "plugins": plugins}
     lists = {name: several(name, given, str) for name, given in names.items()}
     again, imported = lists.pop("rerun"), lists.pop("plugins")
+    if not in_process:
+        _check_importable(lists)
     store, folder = (
         Store(path_argument("results", results)),
         None if data is None else path_argument("data", data),
@@ -147,19 +148,23 @@ def _check_process() -> None:
         raise UserError("run starts processes, which a worker of multiprocessing.Pool may not; call it from the script")
 
 
-def _check_methods(methods: Iterable[str]) -> None:
-    """Raise UserError for a method of a notebook or an interactive session, because workers cannot import it."""
-    if hasattr(sys.modules["__main__"], "__file__"):
-        return
-    from ..methods import METHODS
+def _check_importable(names: Mapping[str, Iterable[str]]) -> None:
+    """Raise UserError for a part of a notebook or an interactive session, because workers cannot import it.
 
-    here = [name for name in METHODS.names() if METHODS.cls(name).__module__ == "__main__"]
-    wanted = [name for name in here if not isinstance(methods, Iterable) or name in list(methods)]
-    if wanted:
-        raise UserError(
-            f"method {wanted[0]!r} is defined in this session, which workers cannot import: give in_process=True, or "
-            "put it in a file and give plugins=[FILE]"
-        )
+    names: "methods", "datasets", ... -> names that were given.
+    """
+    from .suites.plugins import REGISTRIES
+
+    if Path(getattr(sys.modules["__main__"], "__file__", "")).is_file():  # the file of standard input is "<stdin>"
+        return
+    for kind, registry in REGISTRIES.items():
+        given = {part for name in names[f"{kind}s"] for part in name.split("+")}  # backbones may be mixed
+        here = [name for name in registry.names() if name in given and registry.cls(name).__module__ == "__main__"]
+        if here:
+            raise UserError(
+                f"{kind} {here[0]!r} is defined in this session, which workers cannot import: give in_process=True, "
+                "or put it in a file and give plugins=[FILE]"
+            )
 
 
 def list_methods(plugins: Iterable[str] = ()) -> pd.DataFrame:

@@ -226,7 +226,8 @@ def _numbers(nodes: Table, mistakes: Mistakes) -> np.ndarray:
     def line(i: int) -> str:
         row, j = divmod(i, len(names))
         word = nodes.rows[row][nodes.header.index(names[j])]
-        return f"{NODES}:{nodes.lines[row]}: feature {names[j]!r} is {word!r:.60}; give a finite number"
+        wanted = "smaller" if np.isfinite(values[row, j]) else "finite"
+        return f"{NODES}:{nodes.lines[row]}: feature {names[j]!r} is {word!r:.60}; give a {wanted} number"
 
     mistakes.where(wrong.ravel(), line)
     return np.where(wrong, 0, values).astype(np.float32)

@@ -48,6 +48,7 @@ class SplitSpec(CuttingSpec):
     goal: ClassVar[Goal] = ""
     outputs: ClassVar[int] = 0
     unit: ClassVar[str] = ""
+    without_training: ClassVar[str] = "use fewer clients or another split"  # what to do if no node trains
 
     def __call__(self, data: Data, parts: Sequence[np.ndarray], seed: int) -> SplitResult:
         """Return roles and masks for the parts of a partition (sorted ids); they depend on the arguments only.
@@ -65,7 +66,7 @@ class SplitSpec(CuttingSpec):
             raise BadResult(f"split {self.name!r} on {data.name!r}: {problem}; give one role per {data.task}")
         if role.dtype == np.int8 and not (role == TRAIN).any():  # `build` refuses other types
             problem = f"split {self.name!r} leaves {data.name!r} no training {data.task} at all"
-            raise BadResult(f"{problem}; give it a larger share, as in --set split.train=0.6")
+            raise BadResult(f"{problem}; {self.without_training}")
         return SplitResult(role, masks(role), [masks(role[ids]) for ids in parts])
 
     @classmethod
@@ -217,6 +218,9 @@ class Ratio(SplitSpec):
     """
 
     tasks: ClassVar[tuple[Task, ...]] = ("node", "graph")
+    without_training: ClassVar[str] = (
+        "use fewer clients or larger training shares: --set split.train=0.6 --set split.val=0.2 --set split.test=0.2"
+    )
 
     train: float = option(0.2, "training share", gt=0, lt=1)
     val: float = option(0.4, "validation share", ge=0, lt=1)
@@ -227,8 +231,9 @@ class Ratio(SplitSpec):
 
     @model_validator(mode="after")
     def _at_most_one(self) -> Ratio:
-        if self.train + self.val + self.test > 1 + 1e-9:
-            raise ValueError("train + val + test must be at most 1")
+        if (total := self.train + self.val + self.test) > 1 + 1e-9:
+            given = f"{self.train:g} + {self.val:g} + {self.test:g}"
+            raise ValueError(f"train + val + test is {given} = {total:g}; make it at most 1")
         return self
 
     def roles(self, data: Data, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import sys
 import warnings
@@ -28,6 +30,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045 - mus
         warnings.filterwarnings("ignore", module=r"torch|dgl|outdated|ogb")
         warnings.filterwarnings("ignore", category=SyntaxWarning)  # from packages that Python compiles at first use
         warnings.showwarning = lambda message, *_: print(f"fglbench: warning: {message}", file=sys.stderr)
+        codecs.register_error("plain", _plain)
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="plain")
         try:
             return _command(arguments)
         except KeyboardInterrupt:  # also while the modules of the command are imported
@@ -35,6 +41,13 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045 - mus
         finally:
             if (apart := sys.modules.get(APART)) is not None:
                 apart.end()
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """Replace characters that the terminal's encoding does not have."""
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end]
+    return "".join({"±": "+-", "→": "->"}.get(character, "?") for character in text), error.end
 
 
 def _command(arguments: Sequence[str] | None) -> int:

@@ -185,7 +185,7 @@ def _cells(name: str, datasets: tuple[str, ...], rounds: int | None, seeds: tupl
 
 def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float:
     """Print the cost, with the seconds per round of FedAvg. Returns core-hours."""
-    from ..runner.job import amount, published_costs
+    from ..runner.job import amount, published_costs, span_of
     from ..suites.cell import Choice
 
     def as_fedavg(cell: Cell) -> Cell:
@@ -197,7 +197,7 @@ def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float
     workers = options.workers(len(scored))
     typer.echo(
         f"{count_studies(each)} ({sum(study.size for study in each)} runs) and {len(scored)} scored runs: about "
-        f"{amount(hours)}, {60 * hours / workers:.0f} min on {workers} worker{'s' * (workers > 1)}, if a round costs "
+        f"{amount(hours)}, {span_of(hours / workers)} on {workers} worker{'s' * (workers > 1)}, if a round costs "
         "what FedAvg's costs (by published timings)"
     )
     if missing := {*tuning.unknown, *runs.unknown}:
@@ -214,4 +214,7 @@ def _tell_place(place: Standing, name: str, preview: bool) -> None:
             typer.echo(f"  against {other}: {with_bounds(gap, ' points')}")
     typer.echo(f"  datasets: {', '.join(place.datasets)}")
     if preview:
-        typer.echo("  This is a preview: the published methods had the board's full budget. Run it without --quick.")
+        typer.echo(
+            "  This is a preview: the published methods had the board's full budget, and their scores are means over "
+            "all its seeds. Run it without --quick."
+        )

@@ -63,10 +63,22 @@ def reproduce(
     )  # fmt: skip
     options = given.options(device, backend, address=address, jobs=jobs, threads=threads, timeout=timeout,
                             memory_limit=memory_limit, submitter=submitter)  # fmt: skip
+    _check_table(table, request)
     job = Job(_read(request, table, given.names(reading)), Store(results), options, given.names(rerun))
     if not job.rerun:
         _reuse(job, table, dry_run, json)
     return carry_out(job, dry_run, json, yes)
+
+
+def _check_table(table: str, request: Request) -> None:
+    """UserError for a number of clients or a split that is not in the table."""
+    from ..suites.suite import load_suite
+
+    cells = load_suite(table).cells()
+    clients, splits = sorted({cell.clients for cell in cells}), sorted({cell.split.name for cell in cells})
+    for what, wanted, there in (("clients", request.clients, clients), ("split", request.splits, splits)):
+        if others := [each for each in wanted if each not in there]:
+            raise UserError(f"{table} has {what} {', '.join(map(str, there))}, not {others[0]}")
 
 
 def _read(request: Request, table: str, readings: tuple[str, ...]) -> Request | list[tuple[str, Cell]]:

@@ -105,7 +105,8 @@ def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool, said: dict[str, Any]
     with as_interrupts(), closing(open_backend(tuner.options, tuner.store)):
         said["chosen"] = [chosen for group in by_dataset.values() for chosen in _tuned(tuner, group)]
     said |= {"settings": tuner.out, "next": _next(wanted, tuner)}
-    typer.echo(f"{len(said['chosen'])} of {len(planned)} settings in {tuner.out}; next: {said['next']}")
+    fix = f"next: {said['next']}" if said["chosen"] else "the same command resumes"
+    typer.echo(f"{len(said['chosen'])} of {len(planned)} settings in {tuner.out}; {fix}")
     return int(len(said["chosen"]) < len(planned))
 
 

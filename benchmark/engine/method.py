@@ -214,9 +214,7 @@ class Method(Spec):
             return f"{self.name} is not defined for clients that have different features and classes"
         if self.edges_between_clients and facts.overlap:
             return f"{self.name} needs to know which client a neighbour belongs to, and here a node belongs to several"
-        if len(backbones) > 1 and not self.heterogeneous:
-            return f"{self.name} averages whole models and cannot mix architectures"
-        return None
+        return self.cannot_mix(len(backbones)) or None
 
     @classmethod
     def is_for(cls, task: Goal) -> bool:
@@ -227,6 +225,12 @@ class Method(Spec):
     def only_for(cls, task: Goal) -> str:
         """Why the method cannot be run on a task that it is not for."""
         return f"{cls.name} is defined for {' and '.join(map(in_words, cls.tasks))}, not for {in_words(task)}"
+
+    @classmethod
+    def cannot_mix(cls, architectures: int) -> str:
+        """Why the method cannot be run with this number of architectures; empty if it can."""
+        mixes = architectures == 1 or cls.heterogeneous
+        return "" if mixes else f"{cls.name} averages whole models and cannot mix architectures"
 
     @classmethod
     def takes_minibatches(cls) -> bool:

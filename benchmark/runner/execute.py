@@ -153,7 +153,10 @@ def _no_score(federation: Federation) -> str:
     unit, masks = federation.whole.task, federation.masks
     if masks and not masks["test"].any():
         return f"no score: no {unit} is a test {unit}; give the split a larger test share"
-    return "no score: the measure is not defined on these test labels"
+    return (
+        "no score: a client has no test labels, or all of one class, and the measure is not defined on them; use fewer "
+        "clients or a larger test share"
+    )
 
 
 def _changed_training(cell: Cell, outcome: Outcome) -> str:

@@ -227,6 +227,11 @@ def amount(hours: float) -> str:
     return f"{hours:.1f} core-hours" if hours >= 0.05 else f"{max(0.1, 60 * hours):.1f} core-minutes"
 
 
+def span_of(hours: float) -> str:
+    """Return a time in words: "18 min", or "40 s", at least 1."""
+    return f"{60 * hours:.0f} min" if 60 * hours >= 1 else f"{max(1.0, 3600 * hours):.0f} s"
+
+
 def told(estimate: Estimate) -> str:
     """An estimate in words: "about 3.2 core-hours, judged by the rows here; 12 runs cannot be judged: no row of dataset
     actor"."""
@@ -252,8 +257,7 @@ def told_runs(cells: Sequence[Cell | ListedCell], rows: Sequence[Row], options: 
     if not known:
         return f"{runs}; the cost is not known: {unknown}", 0.0
     workers = options.workers(len(cells))
-    minutes = 60 * estimate.hours / workers
-    span = f"{minutes:.0f} min" if minutes >= 1 else f"{max(1.0, 60 * minutes):.0f} s"
+    span = span_of(estimate.hours / workers)
     cost = f"{amount(estimate.hours)}, " if 60 * estimate.hours >= 0.05 else ""
     line = f"{runs}, about {cost}{span} on {workers} worker{'s' * (workers > 1)} (by {source})"
     more = f"{len(cells) - known} more {'is' if len(cells) - known == 1 else 'are'} not judged: {unknown}"

@@ -170,11 +170,12 @@ def _checked(cell: Cell) -> tuple[str, ...]:
     """The parts of a cell on which `impossible` depends."""
     data = canonical([cell.identity[name] for name in ("dataset", "partition", "split")])
     unfit = cell.training.unfit(cell.clients)
-    return data, str(cell.clients), cell.method.name, unfit, *cell.training.present
+    return data, str(cell.clients), str(len(cell.backbones)), cell.method.name, unfit, *cell.training.present
 
 
 def impossible(cell: Cell) -> str:
-    """Why the data of a cell cannot be made, or its method is not for their task; empty if it can run."""
+    """Why the data of a cell cannot be made, or its method is not for their task or its architectures; empty if it can
+    run."""
     dataset, method = cell.dataset.build(DATASETS), METHODS.cls(cell.method.name)
     try:
         cell.partition.build(PARTITIONS).check(dataset, cell.clients)
@@ -189,7 +190,7 @@ def impossible(cell: Cell) -> str:
         return for_nodes_only(conditions, task)
     if why := cell.training.unfit(cell.clients):
         return why
-    return "" if method.is_for(cell.task) else method.only_for(cell.task)
+    return method.cannot_mix(len(cell.backbones)) if method.is_for(cell.task) else method.only_for(cell.task)
 
 
 def narrow(suite: Suite, request: Request) -> tuple[Suite, bool]:

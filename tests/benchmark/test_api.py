@@ -222,12 +222,27 @@ try:
 except fglbench.UserError as error:
     print("REFUSED", error)
 print("SCORES", fglbench.run(**asked, in_process=True)["status"].tolist())
+
+from fglbench.datasets import PARTITIONS, PartitionSpec
+
+@PARTITIONS.register("in-halves")
+class InHalves(PartitionSpec):
+    "Every second node."
+
+    def deal(self, data, clients, rng):
+        return [range(k, len(data.label), clients) for k in range(clients)]
+
+try:
+    fglbench.run(methods=["fedavg"], datasets=["csbm"], partitions=["in-halves"], results="out")
+except fglbench.UserError as error:
+    print("REFUSED", error)
 """
 
 
 def test_a_method_of_the_session_runs_in_process_only(tmp_path: Path) -> None:
-    """As in a notebook: the method is in no file."""
-    done = subprocess.run([sys.executable, "-c", NOTEBOOK], capture_output=True, text=True, cwd=tmp_path)
+    """As in a notebook: the method is in no file. A partition of the session is refused too."""
+    done = subprocess.run([sys.executable, "-"], input=NOTEBOOK, capture_output=True, text=True, cwd=tmp_path)
+    assert "REFUSED partition 'in-halves' is defined in this session" in done.stdout, done.stderr
     assert "REFUSED method 'in-a-cell' is defined in this session" in done.stdout, done.stderr
     assert "in_process=True" in done.stdout
     assert "SCORES ['ok']" in done.stdout

@@ -151,10 +151,10 @@ def test_bugs_are_not_hidden(monkeypatch):
         ),
         (
             ["-s", "overlap,leaderboard", "-m", "fedavg", "-d", "cora", "-p", "metis", "--split", "ratio",
-             "-b", "gcn+gat"],
+             "-b", "gat"],
             {
                 "suites": ["overlap", "leaderboard"], "methods": ["fedavg"], "datasets": ["cora"],
-                "partitions": ["metis"], "splits": ["ratio"], "backbones": ["gcn+gat"],
+                "partitions": ["metis"], "splits": ["ratio"], "backbones": ["gat"],
             },
         ),
         (

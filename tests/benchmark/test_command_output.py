@@ -112,6 +112,7 @@ def test_few_methods_are_named():
         (["-d", "domains:mutag+no"], "dataset 'domains:mutag+no': unknown dataset 'no'"),
         (["-m", "o-pfgl", "-d", "cora", "--set", "lam_min=3"], "lam_min is 3, must be at most lam_max, 0.2"),
         (["-s", "clustering", "-d", "cora"], "partition 'fclg' cuts graph datasets and 'cora' is a node dataset"),
+        (["-s", "heterogeneous", "-m", "fedavg"], "fedavg averages whole models and cannot mix architectures"),
         (["--quick", "-d", "cora", "--split", "none"], "split 'none' is for graph datasets and 'cora' is a node"),
     ],
 )

@@ -53,6 +53,17 @@ def test_rows_go_to_runs_and_the_table_is_of_them(ran: tuple[Path, str]) -> None
     assert "baseline" in output and "4 runs" in output
 
 
+def test_a_terminal_without_the_characters_gets_others(ran: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, output = ran
+    monkeypatch.chdir(folder)
+    terminal = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr("sys.stdout", terminal)
+    assert main(["report", "--results", "runs", "--no-figures"]) == 0
+    terminal.flush()
+    (line,) = [each for each in output.splitlines() if each.startswith("local ")]
+    assert line.split("±")[1].split()[0] in terminal.buffer.getvalue().decode().split(" +- ", 1)[1]
+
+
 def test_several_settings_of_fedavg_are_no_baseline(capsys: pytest.CaptureFixture[str]) -> None:
     (_, cell), *_ = select(Request(quick=True, methods=("fedavg",), datasets=("cora",), seeds=(0,)))
     row = cell.row("quick", status="ok", score=0.5, started="2026", environment="e", upload_bytes=1, download_bytes=1)
