@@ -12,7 +12,7 @@ from fglbench.benchmark.engine.batch import collate
 from fglbench.methods.fedaux import smoothed
 
 from .formulas import looped
-from .rounds import Make, start
+from .rounds import Make, close, start
 
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
 
@@ -72,15 +72,13 @@ def test_two_rounds_equal_a_slow_loop_over_clients(federation: Make) -> None:
                 grads = torch.autograd.grad(loss, list(w.values()))
                 w = {n: v - lr * g for (n, v), g in zip(w.items(), grads, strict=True)}
             trained.append({n: v.detach() for n, v in w.items()})
-            for n, value in trained[k].items():
-                torch.testing.assert_close(uploads[n][k], value, rtol=1e-5, atol=1e-5)
+            close(uploads, trained[k], k)
         received = []
         for i in range(3):
             near = [torch.exp(7.0 * torch.cosine_similarity(trained[i]["aux"], t["aux"], dim=0)) for t in trained]
             received.append({n: sum(a * t[n] for a, t in zip(near, trained, strict=True)) / sum(near) for n in first})
     for k in range(3):
-        for n, value in received[k].items():
-            torch.testing.assert_close(run.simulation.server.state["personal"][n][k], value, rtol=1e-5, atol=1e-5)
+        close(run.simulation.server.state["personal"], received[k], k)
 
 
 def test_models_are_mixed_by_similarity_of_vectors(federation: Make) -> None:

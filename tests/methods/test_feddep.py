@@ -16,7 +16,7 @@ from fglbench.methods import METHODS
 from fglbench.methods.feddep import DeepTurn, FedDEP, FusedSAGE
 
 from .formulas import Model, near_of
-from .rounds import Make
+from .rounds import Make, close
 
 SIZES, SEED = (13, 30, 10), 5
 D, H, C, E, P, K = 12, 8, 3, 6, 4, 3
@@ -191,8 +191,7 @@ def test_two_rounds_equal_slow_loops(federation: Make) -> None:
             trained.append(w)
         model = {n: sum(s / sum(SIZES) * w[n] for s, w in zip(SIZES, trained, strict=True)) for n in model}
         global_model = method.global_model(run.server)
-        for name, value in model.items():
-            torch.testing.assert_close(global_model[name], value, rtol=1e-5, atol=1e-5)
+        close(global_model, model)
     shown = {n: v.expand(3, *v.shape) for n, v in model.items()}
     scores = torch.cat([slow_scores(model, c, rows) for c, rows in zip(world.clients, mended, strict=True)])
     torch.testing.assert_close(method.predict_own(shown, clients), scores, rtol=1e-5, atol=1e-5)

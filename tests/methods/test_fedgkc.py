@@ -16,7 +16,7 @@ from fglbench.methods.parts.contrast import augment
 from fglbench.registry import UserError
 
 from .formulas import divergence
-from .rounds import Make, start
+from .rounds import Make, close, start
 
 SIZES = (13, 7, 10, 9, 8)
 
@@ -151,8 +151,7 @@ def test_copilot_trains_first(federation: Make) -> None:
             for name, grad in zip(names, grads, strict=True):
                 theta[name] = theta[name] - (0 if grad is None else 0.2 * grad)
     run.round(1)
-    for name, value in run.simulation.client_batches[0].params.items():
-        torch.testing.assert_close(value, theta[name], rtol=1e-4, atol=1e-6)
+    close(run.simulation.client_batches[0].params, theta, rtol=1e-4, atol=1e-6)
 
 
 def test_dropout_of_the_views(federation: Make) -> None:

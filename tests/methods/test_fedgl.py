@@ -18,7 +18,7 @@ from fglbench.benchmark.engine.payload import leaves
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS, fedgl
 
-from .rounds import Make, start
+from .rounds import Make, close, start
 
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
 
@@ -173,16 +173,14 @@ def test_rounds_equal_slow_loops(params: dict[str, Any], overlapping: Make) -> N
             reported = a if settings.get("report_on") == "augmented" else slow_propagation(client, {}, 0)
             teller = theta if before else w
             outputs[k], predictions[k] = logits(teller, reported), logits(teller, reported).softmax(1)
-            for n, value in w.items():
-                torch.testing.assert_close(upload["model"][n][k], value, rtol=1e-5, atol=1e-6)
+            close(upload["model"], w, k, atol=1e-6)
             if number < first - 1:
                 assert set(upload) == {"model"}
                 continue
             torch.testing.assert_close(upload["output"][k], outputs[k], rtol=1e-5, atol=1e-5)
             torch.testing.assert_close(upload["prediction"][k], predictions[k], rtol=1e-5, atol=1e-6)
         theta = {n: sum(s / 60 * m[n] for s, m in zip((15, 20, 25), models, strict=True)) for n in theta}
-        for n, value in run.simulation.server.state["model"].items():
-            torch.testing.assert_close(value, theta[n], rtol=1e-5, atol=1e-6)
+        close(run.simulation.server.state["model"], theta, atol=1e-6)
         if number < first - 1:
             assert set(run.simulation._message) == {"model"}
             continue

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from .formulas import Model
-from .rounds import Make, start
+from .rounds import Make, close, start
 
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
 PLAIN: dict[str, Any] = {
@@ -77,8 +77,7 @@ def test_two_rounds_equal_slow_loops(federation: Make) -> None:
             for _ in range(2):
                 rows = [[F.leaky_relu(v) for v in node] for node in routed(rows, near, times)]
             mean = torch.stack([torch.stack([row[m] for row in rows]).mean(0) for m in range(factors)])
-            for n, value in w.items():
-                torch.testing.assert_close(uploads["model"][n][k], value, rtol=1e-5, atol=1e-5)
+            close(uploads["model"], w, k)
             torch.testing.assert_close(uploads["mean"][k], mean, rtol=1e-5, atol=1e-5)
             trained.append(w)
             latent.append(mean.double())
@@ -95,8 +94,7 @@ def test_two_rounds_equal_slow_loops(federation: Make) -> None:
                     mixed[n] = sum(s * t[n] for s, t in zip(near_to, trained, strict=True)) / sum(near_to)
             received.append(mixed)
     for k in range(3):
-        for n, value in received[k].items():
-            torch.testing.assert_close(run.simulation.server.state["personal"][n][k], value, rtol=1e-5, atol=1e-5)
+        close(run.simulation.server.state["personal"], received[k], k)
 
 
 def test_factors_are_mixed_separately(federation: Make) -> None:

@@ -19,7 +19,7 @@ from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
 from fglbench.methods.fedlit import Links, Pairs, group_mean, initial, matching, scores
 
-from .rounds import Make
+from .rounds import Make, close
 
 D, H, C, TYPES = 12, 4, 3, 3
 
@@ -119,8 +119,7 @@ def test_model_against_dgl(federation: Make) -> None:
         expected = out @ one["out.weight"] + one["out.bias"]
         torch.testing.assert_close(logits.split(batch.sizes)[k], expected)
         slow = torch.autograd.grad((expected * pull.split(batch.sizes)[k]).sum(), list(one.values()))
-        for name, grad in zip(one, slow, strict=True):
-            torch.testing.assert_close(grads[name][k], grad, rtol=1e-5, atol=1e-6)
+        close(grads, dict(zip(one, slow, strict=True)), k, atol=1e-6)
 
 
 def test_matching_is_greedy_and_has_the_right_axes() -> None:
@@ -215,8 +214,7 @@ def test_with_one_type_it_is_fedavg_of_one_channel(federation: Make) -> None:
             )
             for n in theta
         }
-    for name, value in theta.items():
-        torch.testing.assert_close(simulation.server.state["model"][name], value, rtol=1e-5, atol=1e-6)
+    close({n: simulation.server.state["model"][n] for n in theta}, theta, atol=1e-6)
 
 
 def test_first_centroids_are_those_of_k_means(federation: Make) -> None:

@@ -73,7 +73,7 @@ def test_rounds_equal_slow_loops(propagation: str, federation: Make) -> None:
     (clients,) = run.simulation.client_batches
     predicted = run.method.predict_own(scored, clients).split(clients.batch.sizes)
     for k, model in enumerate(models):
-        close({n: scored[n][k] for n in model}, model)
+        close({n: scored[n] for n in model}, model, k)
         _, own, other = outputs(k, model, True)
         torch.testing.assert_close(predicted[k], SHARE * own + (1 - SHARE) * other, rtol=1e-5, atol=1e-5)
 

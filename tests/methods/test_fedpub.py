@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from fglbench.methods.fedpub import proxy_graph
 
-from .rounds import Make, start
+from .rounds import Make, close, start
 
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
 
@@ -81,21 +81,18 @@ def test_two_rounds_equal_a_slow_loop_over_clients(as_released: bool, federation
             trained.append({n: v.detach() for n, v in w.items()})
             functions.append(forward(a_proxy, x_proxy, effective(trained[k], masks[k], 0.97))[1].mean(0))
         for k in range(3):
-            for n, value in trained[k].items():
-                torch.testing.assert_close(uploads[number - 1]["model"][n][k], value, rtol=1e-5, atol=1e-6)
+            close(uploads[number - 1]["model"], trained[k], k, atol=1e-6)
             torch.testing.assert_close(uploads[number - 1]["function"][k], functions[k], rtol=1e-5, atol=1e-6)
         received = []
         for i in range(3):
             near = [torch.exp(7.0 * torch.cosine_similarity(functions[i], f, dim=0)) for f in functions]
             received.append({n: sum(a * t[n] for a, t in zip(near, trained, strict=True)) / sum(near) for n in first})
     for k in range(3):
-        for n, value in received[k].items():
-            torch.testing.assert_close(run.simulation.server.state["personal"][n][k], value, rtol=1e-5, atol=1e-6)
+        close(run.simulation.server.state["personal"], received[k], k, atol=1e-6)
     delivered = run.method.personal_model(run.simulation.client_batches[0])
     kept: list[torch.Tensor] = []
     for k in range(3):
-        for n, value in effective(trained[k], masks[k], 0.97).items():
-            torch.testing.assert_close(delivered[n][k], value, rtol=1e-5, atol=1e-6)
+        close(delivered, effective(trained[k], masks[k], 0.97), k, atol=1e-6)
         kept += [(m.abs() >= 0.97).flatten() for m in masks[k].values()]
     assert 0 < torch.cat(kept).float().mean() < 1  # some were pruned
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from .formulas import Model, divergence, gcn
-from .rounds import Make, start
+from .rounds import Make, close, start
 
 SIZES, P, RATE, SURE = (13, 7, 10), 5, 0.05, 0.42
 PARAMS: dict[str, Any] = {"width": P, "lambda_1": 2.0, "sure": SURE}
@@ -86,8 +86,7 @@ def test_rounds_equal_slow_loops(federation: Make) -> None:
             nodes[k] = {i: theta[f"z{i}"] for i in train}
             trained.append({n: theta[n] for n in common})
             sent.append({c: [nodes[k][i] for i in train if label[i] == c] for c in range(3)})
-            for n in common:
-                torch.testing.assert_close(uploads["model"][n][k], trained[k][n], rtol=1e-4, atol=1e-5)
+            close(uploads["model"], trained[k], k, rtol=1e-4)
             assert uploads["classes"][k].tolist() == [c for c in range(3) if sent[k][c]]
         common = {n: sum(z / sum(SIZES) * t[n] for z, t in zip(SIZES, trained, strict=True)) for n in common}
         for c in range(3):
@@ -96,8 +95,7 @@ def test_rounds_equal_slow_loops(federation: Make) -> None:
             table[c] = sum(w * m for w, m in zip(share, means, strict=True)) / sum(share)
         torch.testing.assert_close(run.simulation.server.state["proxies"], torch.stack(table), rtol=1e-4, atol=1e-5)
     for k, theta in enumerate(models):
-        for n, value in theta.items():
-            torch.testing.assert_close(clients.params[n][k], value, rtol=1e-4, atol=1e-5)
+        close(clients.params, theta, k, rtol=1e-4)
 
     assert silent > 0 < taught  # both kinds of nodes exist
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from .formulas import Model
-from .rounds import Make, start
+from .rounds import Make, close, start
 
 H, L, HEADS = 4, 2, 2
 PARAMS: dict[str, Any] = {"heads": HEADS, "rate": 0.0, "tau": 3.0}
@@ -128,8 +128,7 @@ def test_rounds_equal_slow_loops(labelled_sets: Make) -> None:
                     theta[name] = mean
     (personal,) = run.simulation.personal_models()
     for k in range(3):
-        for name, value in models[k].items():
-            torch.testing.assert_close(personal[name][k], value, rtol=1e-3, atol=1e-5)
+        close(personal, models[k], k, rtol=1e-3)
     assert all(float(theta["preference"].abs().max()) > 0 for theta in models)
     (clients,) = run.simulation.client_batches
     scores = run.method.predict(personal, clients.network, clients.data)

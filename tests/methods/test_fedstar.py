@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from fglbench.methods.fedstar import StructureCode
 
 from .formulas import adjacency
-from .rounds import Make, start
+from .rounds import Make, close, start
 
 H, L, WALKS, DEGREES = 4, 2, 3, 4
 PARAMS = {"walks": WALKS, "degrees": DEGREES}
@@ -93,8 +93,7 @@ def test_rounds_equal_slow_loops(labelled_sets: Make) -> None:
                     theta[name] = mean
     (personal,) = run.simulation.personal_models()
     for k in range(3):
-        for name, value in models[k].items():
-            torch.testing.assert_close(personal[name][k], value, rtol=1e-3, atol=1e-5)
+        close(personal, models[k], k, rtol=1e-3)
     (clients,) = run.simulation.client_batches
     logits = clients.network.forward(personal, clients.data).logits
     place = 0

@@ -17,7 +17,7 @@ from fglbench.benchmark.engine.train import train
 from fglbench.methods import ghost
 
 from .formulas import Model, gcn, generated, joined, normal
-from .rounds import Make, start
+from .rounds import Make, close, start
 
 SIZES = (13, 7, 10)
 D, H, C, SEED = 12, 8, 3, 5
@@ -67,8 +67,7 @@ def test_the_round_equals_slow_loops(federation: Make, monkeypatch: pytest.Monke
             w = {n: v.detach().requires_grad_(True) for n, v in w.items()}
             grads = torch.autograd.grad(proxy_loss(w, z, client, p), list(w.values()))
             w = {n: v.detach() - 0.05 * g for (n, v), g in zip(w.items(), grads, strict=True)}
-        for n, value in w.items():
-            torch.testing.assert_close(uploads[n][k], value, rtol=1e-5, atol=1e-5)
+        close(uploads, w, k)
     theta = {n: v.requires_grad_(True) for n, v in model.items()}
     optimiser, draws = torch.optim.Adam(theta.values(), lr=1e-3), stream(SEED, "server")
     before: list[tuple[Model, Model]] = []
@@ -94,8 +93,7 @@ def test_the_round_equals_slow_loops(federation: Make, monkeypatch: pytest.Monke
                 loss.backward()
                 optimiser.step()
             before.append(({name: v.detach().clone() for name, v in theta.items()}, c))
-    for name, value in run.simulation.server.state["model"].items():
-        torch.testing.assert_close(value, theta[name].detach(), rtol=1e-4, atol=1e-4)
+    close(run.simulation.server.state["model"], theta, rtol=1e-4, atol=1e-4)
 
 
 def objective(t: Any, cost: np.ndarray, a: np.ndarray, b: np.ndarray) -> float:

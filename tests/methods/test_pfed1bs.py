@@ -78,7 +78,7 @@ def test_rounds_equal_slow_loops(federation: Make) -> None:
         torch.testing.assert_close(signs(message.unsqueeze(0), sketch.entries)[0], v)
     (scored,) = run.simulation.personal_models()
     for k, model in enumerate(models):
-        close({n: scored[n][k] for n in model}, model)
+        close({n: scored[n] for n in model}, model, k)
 
 
 def test_statistics_are_not_sketched() -> None:

@@ -12,10 +12,9 @@ from fglbench.benchmark.engine import BACKBONES, METHODS, TrainConfig
 from fglbench.benchmark.engine.train import train
 from fglbench.datasets.federation import Federation
 
-from .rounds import start
+from .rounds import PLAIN, close, start
 
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
-PLAIN: dict[str, Any] = {**GCN, "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
 HEAD: dict[str, Any] = {"backbone": {"linear_head": True}}
 NINE: dict[str, Any] = {"backbone": {"hidden": 9}}  # a multiple of the number of classes
 NO_DROPOUT: dict[str, Any] = {"backbone": {"dropout": 0}}
@@ -116,10 +115,9 @@ def test_method_reduces_to_another(case: Case, federation: Callable[..., Federat
     other = start(world, case.other, case.other_params, **case.other_training)
     for number in range(1, case.rounds + 1):
         actual, expected = (of(run, run.round(number), case.what) for run in (mine, other))
-        tolerance = {"rtol": 0, "atol": 0} if case.exact else {"rtol": 1e-5, "atol": 1e-6}
         assert expected
-        for name, value in expected.items():
-            torch.testing.assert_close(actual[name], value, **tolerance)
+        rtol, atol = (0, 0) if case.exact else (1e-5, 1e-6)
+        close({n: actual[n] for n in expected}, expected, rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize(("method", "params", "training", "other", "other_training"), TERMS)
