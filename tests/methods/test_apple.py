@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import torch
 
 from fglbench.methods import METHODS
 
-from .rounds import Make, close, start
-
-PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
+from .rounds import PLAIN, Make, close, start
 
 
 def test_one_step_with_equal_relationships_is_fedavg_at_a_smaller_rate(federation: Make) -> None:

@@ -19,7 +19,7 @@ from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
 from fglbench.methods.fedlit import Links, Pairs, group_mean, initial, matching, scores
 
-from .rounds import Make, close
+from .rounds import Make, close, stepped, tracked
 
 D, H, C, TYPES = 12, 4, 3, 3
 
@@ -190,9 +190,9 @@ def test_with_one_type_it_is_fedavg_of_one_channel(federation: Make) -> None:
     train = torch.tensor([float(c.graph.ndata["train_mask"].sum()) for c in world.clients])
     for number in (1, 2):
         simulation.round(simulation.method.phases(simulation.config)[0], number)
-        stepped = []
+        trained = []
         for client in world.clients:
-            one = {name: value.clone().requires_grad_(True) for name, value in theta.items()}
+            one = tracked(theta)
             h = client.feat.to_dense() @ one["first.weight"] + one["first.bias"]
             h = h @ one["channel.weight"][0] + one["channel.bias"][0]
             for i in range(2):
@@ -203,17 +203,10 @@ def test_with_one_type_it_is_fedavg_of_one_channel(federation: Make) -> None:
             h = h * (client.graph.in_degrees() > 0).unsqueeze(1)
             logits, mask = h @ one["out.weight"] + one["out.bias"], client.graph.ndata["train_mask"]
             loss = F.cross_entropy(logits[mask], client.graph.ndata["label"][mask])
-            grads = torch.autograd.grad(loss, list(one.values()))
-            stepped.append({n: (v - 0.2 * g).detach() for (n, v), g in zip(one.items(), grads, strict=True)})
-        theta = {
-            n: sum(
-                w * s[n]
-                for w, s in zip(
-                    torch.ones(3) / 3 if n.startswith("channel.") else train / train.sum(), stepped, strict=True
-                )
-            )
-            for n in theta
-        }
+            trained.append(stepped(one, loss, 0.2))
+        for n in theta:
+            weights = torch.ones(3) / 3 if n.startswith("channel.") else train / train.sum()
+            theta[n] = sum(w * one[n] for w, one in zip(weights, trained, strict=True))
     close({n: simulation.server.state["model"][n] for n in theta}, theta, atol=1e-6)
 
 

@@ -17,7 +17,7 @@ from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 from fglbench.methods.fedomd import FedOMD, central_moments, moment_distance, moments_about, pooled
 
-from .rounds import Make, close
+from .rounds import Make, close, stepped, tracked
 
 
 def exchange_of(
@@ -138,7 +138,7 @@ def slow_round(
     moments = [[((pool - pool.mean(0)) ** j).mean(0) for j in range(2, 6)] for pool in pools]
     out = []
     for client in federation.clients:
-        model = {name: value.clone().requires_grad_() for name, value in theta.items()}
+        model = tracked(theta)
         logits, hidden = run(client, model)
         mask = client.graph.ndata["train_mask"]
         loss = F.cross_entropy(logits[mask], client.graph.ndata["label"][mask])
@@ -147,8 +147,7 @@ def slow_round(
             loss = loss + alpha * (gap**2).sum().sqrt()
         for i in range(3):
             loss = loss + beta * slow_distance(hidden[i], mean[i], moments[i], 1.0, norm)
-        grads = torch.autograd.grad(loss, list(model.values()))
-        out.append({name: value.detach() - 0.1 * g for (name, value), g in zip(model.items(), grads, strict=True)})
+        out.append(stepped(model, loss, 0.1))
     nodes = [client.graph.num_nodes() for client in federation.clients]
     return {name: sum(n / sum(nodes) * params[name] for n, params in zip(nodes, out, strict=True)) for name in theta}
 

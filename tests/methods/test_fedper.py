@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-
 from fglbench.methods.parts.personal import last_layers
 
-from .rounds import Make, close, start
-
-PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
+from .rounds import PLAIN, Make, close, descend, start
 
 
 def test_last_layers() -> None:
@@ -34,12 +28,7 @@ def test_a_round_equals_slow_loops(federation: Make) -> None:
         uploads = run.round(number)["model"]
         trained = []
         for k, clients in enumerate(alone.simulation.client_batches):
-            theta = base | personal[k]
-            for _ in range(2):
-                leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
-                logits = clients.forward({n: v.unsqueeze(0) for n, v in leaf.items()}, training=False).logits
-                grads = torch.autograd.grad(clients.cross_entropy(logits).sum(), list(leaf.values()))
-                theta = {n: v - rate * g for (n, v), g in zip(theta.items(), grads, strict=True)}
+            theta = descend(clients, base | personal[k], 2, rate)
             trained.append(theta)
             personal[k] = {n: theta[n] for n in personal[k]}
             close(uploads, {n: theta[n] for n in base}, k, rtol=1e-4)

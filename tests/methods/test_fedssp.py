@@ -13,13 +13,11 @@ import torch
 import torch.nn.functional as F
 
 from .formulas import Model
-from .rounds import Make, close, start
+from .rounds import PLAIN, Make, close, start
 
 H, L, HEADS = 4, 2, 2
 PARAMS: dict[str, Any] = {"heads": HEADS, "rate": 0.0, "tau": 3.0}
-TRAINING: dict[str, Any] = {
-    "kinds": ["gin"], "backbone": {"hidden": H, "layers": L, "dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0,
-}  # fmt: skip
+TRAINING = PLAIN | {"kinds": ["gin"], "backbone": {"hidden": H, "layers": L, "dropout": 0.0}}
 
 
 def linear(p: Model, name: str, x: torch.Tensor) -> torch.Tensor:

@@ -13,13 +13,11 @@ import torch.nn.functional as F
 from fglbench.methods.fedvn import FIXED
 
 from .formulas import Model
-from .rounds import Make, close, start
+from .rounds import PLAIN, Make, close, start
 
 H, L, M, RATE = 4, 2, 3, 0.02
 PARAMS: dict[str, Any] = {"virtual": M, "spread_weight": 0.7, "link_weight": 1.3, "temperature": 0.4}
-TRAINING: dict[str, Any] = {
-    "kinds": ["gin"], "backbone": {"hidden": H, "layers": L, "dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0,
-}  # fmt: skip
+TRAINING = PLAIN | {"kinds": ["gin"], "backbone": {"hidden": H, "layers": L, "dropout": 0.0}}
 
 
 class Slow:

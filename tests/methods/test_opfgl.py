@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,14 +12,12 @@ import torch.nn.functional as F
 
 from fglbench.benchmark.engine.rng import stream
 
-from .formulas import Model, gcn, looped, near_of
-from .rounds import Make, close, start
+from .formulas import Model, divergence, gcn, looped, near_of
+from .rounds import PLAIN, Make, close, start, stepped, tracked
 
 SIZES = (13, 22, 17)
 D, C, SEED = 12, 3, 5
-PLAIN: dict[str, Any] = {
-    "kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0, "lr": 0.2,
-}  # fmt: skip
+SGD = PLAIN | {"lr": 0.2}
 PARAMS: dict[str, Any] = {
     "epochs": 5,
     "surrogate_share": 0.4,
@@ -139,37 +136,29 @@ def slow_surrogate(
 
 
 def slow_client(client: Any, w: Model, x: torch.Tensor, a: torch.Tensor, p: dict[str, Any]) -> Model:
-    def step(loss: Callable[[Model], torch.Tensor], w: Model) -> Model:
-        w = {n: v.detach().requires_grad_(True) for n, v in w.items()}
-        grads = torch.autograd.grad(loss(w), list(w.values()))
-        return {n: v.detach() - 0.2 * g for (n, v), g in zip(w.items(), grads, strict=True)}
-
     label = torch.tensor([c for c in range(C) for _ in range(p["nodes"])])
     a = a + torch.eye(len(a))
     a = a / (a.sum(1, keepdim=True) * a.sum(0)) ** 0.5
     for _ in range(2):
-        w = step(lambda w: F.cross_entropy(gcn(w, x, a)[1], label), w)
+        w = tracked(w)
+        w = stepped(w, F.cross_entropy(gcn(w, x, a)[1], label), 0.2)
     operator, feat = looped(client.graph), client.feat.to_dense()
     train, truth = client.graph.ndata["train_mask"], client.graph.ndata["label"]
-    taught, (gamma, likely) = gcn(w, feat, operator)[1].softmax(1), outlook(client)
-
-    def second(w: Model) -> torch.Tensor:
+    taught, (gamma, likely) = gcn(w, feat, operator)[1], outlook(client)
+    for _ in range(3):
+        w = tracked(w)
         out = gcn(w, feat, operator)[1]
         loss = F.cross_entropy(out[train], truth[train])
         for v, row in enumerate(likely):
             lam = min(p["lam_max"], max(p["lam_min"], p["lam"] * sum(q * g for q, g in zip(row, gamma, strict=True))))
-            apart = (taught[v] * (taught[v].log() - out[v].log_softmax(0))).sum()
-            loss = loss + lam * apart / len(likely)
-        return loss
-
-    for _ in range(3):
-        w = step(second, w)
+            loss = loss + lam * divergence(taught[v], out[v]) / len(likely)
+        w = stepped(w, loss, 0.2)
     return w
 
 
 def test_the_round_equals_slow_loops(federation: Make) -> None:
     world = federation(SIZES)
-    run = start(world, "o-pfgl", PARAMS, **PLAIN)
+    run = start(world, "o-pfgl", PARAMS, **SGD)
     (clients,) = run.simulation.client_batches
     first = {n: v.clone() for n, v in clients.params.items()}
     uploads = run.round(1)["0"]
@@ -194,7 +183,7 @@ def test_pooled_statistics_are_those_of_all_nodes(federation: Make) -> None:
     """A single surrogate node that matches only the pooled mean equals the mean of all nodes."""
     world = federation(SIZES)
     params = {"nodes": 1, "hops": 0, "expand": 0, "lam_smoothness": 0.0, "condense_steps": 900, "lr_features": 0.05}
-    run = start(world, "o-pfgl", params | {"epochs": 1}, **PLAIN)
+    run = start(world, "o-pfgl", params | {"epochs": 1}, **SGD)
     run.round(1)
     x = [client.feat.to_dense()[client.graph.ndata["train_mask"]] for client in world.clients]
     label = [client.graph.ndata["label"][client.graph.ndata["train_mask"]] for client in world.clients]
@@ -206,7 +195,7 @@ def test_pooled_statistics_are_those_of_all_nodes(federation: Make) -> None:
 
 @pytest.mark.parametrize(("epochs", "expected"), [(4, 4), (100, 6)])
 def test_it_spends_at_most_the_epochs_of_all_rounds(federation: Make, epochs: int, expected: int) -> None:
-    run = start(federation(SIZES), "o-pfgl", PARAMS | {"epochs": epochs}, rounds=3, **PLAIN)
+    run = start(federation(SIZES), "o-pfgl", PARAMS | {"epochs": epochs}, rounds=3, **SGD)
     run.round(1)
     (clients,) = run.simulation.client_batches
     taken = sum(clients.optimiser(name).steps["0.weight"] for name in ("model", "personal"))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
-from .rounds import Make, close, start
+from fglbench.benchmark.engine.backbones import Params
 
-PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
+from .rounds import PLAIN, Make, close, descend, start
+
 RATE = 0.05
 
 
@@ -30,19 +32,17 @@ def test_rounds_equal_slow_loops(federation: Make, inner: int) -> None:
     alone = start(world, "local", clients_per_batch=1, **PLAIN)
     w = {n: v.clone() for n, v in run.simulation.server.initial_model().items()}
     nodes = [client.graph.num_nodes() for client in world.clients]
-    thetas: list[dict[str, torch.Tensor]] = []
+    thetas: list[Params] = []
+
+    def penalty(start: Params, model: Params) -> torch.Tensor:
+        return lam / 2 * sum(((v - start[n]) ** 2).sum() for n, v in model.items())
+
     for number in (1, 2):
         uploads, followed, thetas = run.round(number)["model"], [], []
         for k, clients in enumerate(alone.simulation.client_batches):
             theta, local, left = dict(w), dict(w), 3
             while left:
-                for _ in range(min(inner, left)):
-                    leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
-                    logits = clients.forward({n: v.unsqueeze(0) for n, v in leaf.items()}, training=False).logits
-                    grads = torch.autograd.grad(clients.cross_entropy(logits).sum(), list(leaf.values()))
-                    theta = {
-                        n: v - RATE * (g + lam * (v - local[n])) for (n, v), g in zip(theta.items(), grads, strict=True)
-                    }
+                theta = descend(clients, theta, min(inner, left), RATE, partial(penalty, local))
                 left -= min(inner, left)
                 local = {n: v - eta * lam * (v - theta[n]) for n, v in local.items()}
             followed.append(local)
