@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from .formulas import Model
+from .formulas import Model, adjacency
 from .rounds import PLAIN, Make, close, start
 
 H, L, HEADS = 4, 2, 2
@@ -48,9 +48,7 @@ class Slow:
     def filters(self, graph: dgl.DGLGraph) -> dict[tuple[int, int], torch.Tensor]:
         """For each edge (target, source) the entries of U diag(g) U^T, eigenvalue by eigenvalue."""
         p, n = self.p, graph.num_nodes()
-        a = torch.zeros(n, n, dtype=torch.float64)
-        source, target = graph.edges()
-        a[target, source] = 1.0
+        a = adjacency(graph, torch.float64)
         values, vectors = np.linalg.eigh((torch.diag(a.sum(1)) - a).numpy())
         u = torch.from_numpy(vectors).float()
         code = torch.zeros(n, H + 1)
