@@ -84,12 +84,3 @@ def test_a_late_client_gets_the_extractor_once(federation: Make) -> None:
     (clients,) = simulation.client_batches
     for value in clients.state["extractor"].values():
         torch.testing.assert_close(value[2], value[0])
-
-
-def test_it_is_fedavg_before_the_first_profiles(federation: Make) -> None:
-    runs = [start(federation(SIZES), name, params, kinds=["gcn"]) for name, params in (("feroma", {}), ("fedavg", {}))]
-    for number in range(1, 7):
-        one, two = (run.round(number)["model"] for run in runs)
-        close(one, two, atol=1e-6)
-    one, two = ([run.round(n)["model"]["0.weight"] for n in (7, 8, 9)][-1] for run in runs)
-    assert not torch.allclose(one, two, rtol=1e-5, atol=1e-6)

@@ -17,6 +17,7 @@ from .rounds import PLAIN, close, start
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
 HEAD: dict[str, Any] = {"backbone": {"linear_head": True}}
 NINE: dict[str, Any] = {"backbone": {"hidden": 9}}  # a multiple of the number of classes
+DEEP: dict[str, Any] = {"backbone": {"layers": 4}}
 NO_DROPOUT: dict[str, Any] = {"backbone": {"dropout": 0}}
 THREE, FIVE = (13, 7, 10), (13, 7, 10, 9, 8)
 
@@ -47,6 +48,7 @@ OFF: dict[str, dict[str, Any]] = {
     "feddc": {"alpha": 0.0, "correction": "none", "lr": 0.2, "clip": None},
     "fggp": {"view_weight": 0, "align_weight": 0, "inference": "classifier"},
     "fedgkc": {"smkd": False, "kama": False},
+    "fedomd": {"alpha": 0, "beta": 0},
 }
 CASES = [
     Case("apple", {"rate": 0.0}, GCN, "local", {}, GCN, "clients", False, (20,)),
@@ -67,12 +69,16 @@ CASES = [
       for n in ("all", "train")),
     Case("fedper", {"own_layers": 0}, {}, "fedavg", {}, {}),
     Case("fedper", {"own_layers": 9}, GCN, "local", {}, GCN, "clients", False),
+    Case("fedomd", OFF["fedomd"], {}, "fedavg", {}, {"kinds": ["ortho-gcn"], **DEEP}, "server"),
+    Case("fedomd-cmd", OFF["fedomd"], {}, "fedavg", {}, {**GCN, **DEEP}, "server"),
+    Case("fedppn", {}, GCN, "local", {}, GCN | HEAD, "clients", False, rounds=1),
     Case("fedproto", {"lam": 0}, {}, "local", {}, HEAD, "clients", False, FIVE),
     Case("fedsage", {}, {}, "fedavg", {}, {"kinds": ["sage"], "weighting": "uniform"}, "server"),
     Case("fedsage+", {"neighbours": 0}, {}, "fedsage", {}, {}, "server", False),
     Case("fedspray", {"lambda_1": 0}, {}, "local", {}, {}, "clients"),
     Case("fedtad", {"server_epochs": 0}, {}, "fedavg", {}, {}),
     Case("fedtgp", {"lam": 0}, {}, "local", {}, HEAD, "clients", False, FIVE),
+    Case("feroma", {}, GCN, "fedavg", {}, GCN, exact=False, rounds=6),  # before the first profiles
     Case("fggp", OFF["fggp"], {}, "fedavg", {}, GCN),
     Case("fgssl", {"contrast_weight": 0, "distil_weight": 0}, GCN, "fedavg", {}, GCN),
     Case("fgssl-fgsd", {}, GCN, "fgssl", {"contrast_weight": 0}, GCN),
