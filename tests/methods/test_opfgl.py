@@ -30,7 +30,7 @@ PARAMS: dict[str, Any] = {
     "lam": 5.0,
     "lam_max": 3.0,
     "lam_min": 0.5,
-    "sure": 0.6,
+    "sure": 0.5,
     "least_degree": 2,
 }
 

@@ -78,7 +78,7 @@ CASES = [
     Case("fedspray", {"lambda_1": 0}, {}, "local", {}, {}, "clients"),
     Case("fedtad", {"server_epochs": 0}, {}, "fedavg", {}, {}),
     Case("fedtgp", {"lam": 0}, {}, "local", {}, HEAD, "clients", False, FIVE),
-    Case("feroma", {}, GCN, "fedavg", {}, GCN, exact=False, rounds=6),  # before the first profiles
+    Case("feroma", {}, GCN, "fedavg", {}, GCN, exact=False, rounds=7),  # before profiles count
     Case("fggp", OFF["fggp"], {}, "fedavg", {}, GCN),
     Case("fgssl", {"contrast_weight": 0, "distil_weight": 0}, GCN, "fedavg", {}, GCN),
     Case("fgssl-fgsd", {}, GCN, "fgssl", {"contrast_weight": 0}, GCN),
