@@ -54,10 +54,16 @@ def test_nothing_is_touched_once_dgl_is_there(fake_dgl: Path, monkeypatch) -> No
     assert "dgl.graphbolt" not in sys.modules
 
 
-def test_dgl_imports_the_replacement() -> None:
-    """The import statement that DGL uses takes an empty module from where it is put."""
+def test_imports_of_torch_and_dgl_in_a_new_process() -> None:
+    """The first operation on lazy weights imports neither SymPy nor distributed tensors. The import statement that DGL
+    uses takes an empty module from where it is put."""
     code = (
-        "import fglbench, sys, types\n"
+        "import fglbench, sys, torch, types\n"
+        "from fglbench.benchmark.engine import lazy\n"
+        "assert 'sympy' not in sys.modules\n"
+        "pieces = lazy.in_parts(lazy.Joined([torch.ones(1, 2), torch.ones(2, 2)]))\n"
+        "assert (pieces.detach() + 1).sum() == 12\n"
+        "assert 'sympy' not in sys.modules and 'torch.distributed.tensor' not in sys.modules\n"
         "sys.modules.setdefault('dgl.graphbolt', types.ModuleType('dgl.graphbolt'))\n"
         "import dgl\n"
         "from dgl import graphbolt\n"
@@ -74,19 +80,6 @@ def test_the_pythons_are_those_that_setup_cfg_asks_for(monkeypatch, version, fit
     text = (Path(foundations.__file__).parent / "setup.cfg").read_text()
     assert "python_requires = >=3.10,<3.13" in text
     assert f"Python {'.'.join(map(str, version))}".replace("Python", "Python ::") in text or not fits
-
-
-def test_lazy_weights_do_not_import_distributed_tensors() -> None:
-    """The first operation on lazy weights imports neither SymPy nor the real module."""
-    code = (
-        "import fglbench, sys, torch\n"
-        "from fglbench.benchmark.engine import lazy\n"
-        "assert 'sympy' not in sys.modules\n"
-        "pieces = lazy.in_parts(lazy.Joined([torch.ones(1, 2), torch.ones(2, 2)]))\n"
-        "assert (pieces.detach() + 1).sum() == 12\n"
-        "assert 'sympy' not in sys.modules and 'torch.distributed.tensor' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_imported_distributed_tensors_are_kept() -> None:

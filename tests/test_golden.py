@@ -367,7 +367,7 @@ def test_the_keys_of_all_rows_are_the_hashes_of_their_columns(update: bool) -> N
         assert rows
         known: dict[Any, Any] = {}
         keys = [Cell.of(row, known).key for row in rows]
-        assert keys == [row.key for row in rows]
+        assert keys == [row.key for row in rows], "keys changed: mark the new option later=True (registry.option)"
         old = sorted(key for key, row in zip(keys, rows, strict=True) if row.started < ROWS_UNTIL)
         text = f"{len(old)} {hashlib.sha256(' '.join(old).encode()).hexdigest()[:16]}"
         lines.append({"method": "keys", "case": folder or "boards", "revision": "", "hash": text})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import importlib.metadata
+import inspect
 import re
 import shutil
 import subprocess
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 import fglbench
+
+from . import conftest
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -51,9 +54,12 @@ def test_tests_are_found_in_a_folder_of_any_name(tmp_path):
     """As of an unpacked source distribution: its name has dots, and its folder is the package."""
     folder = tmp_path / "fglbench-0.2.0"
     (folder / "tests").mkdir(parents=True)
-    for name in ("__init__.py", "setup.cfg", "tests/conftest.py"):
+    for name in ("__init__.py", "setup.cfg"):
         shutil.copy(ROOT / name, folder / name)
-    (folder / "tests" / "test_one.py").write_text("def test_one(federation):\n    assert federation().clients\n")
+    hooks = "\n\n".join(map(inspect.getsource, (conftest.Anywhere, conftest.pytest_configure)))
+    imports = "from pathlib import Path\nimport pytest\n"
+    (folder / "tests" / "conftest.py").write_text(f"{imports}{hooks}\n\n@pytest.fixture\ndef one():\n    return 1\n")
+    (folder / "tests" / "test_one.py").write_text("def test_one(one):\n    assert one == 1\n")
     done = subprocess.run([sys.executable, "-m", "pytest"], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout

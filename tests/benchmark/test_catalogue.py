@@ -15,6 +15,7 @@ from fglbench.benchmark.cli import main
 from fglbench.benchmark.cli.common import completes
 from fglbench.benchmark.engine import ClientBatch, Tree
 from fglbench.benchmark.engine.transforms import KINDS
+from fglbench.benchmark.runner.execute import in_child
 from fglbench.benchmark.suites import catalogue
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
@@ -43,8 +44,7 @@ def test_a_board_is_called_by_its_title_and_others_by_their_name(name: str) -> N
 
 def test_generated_files_are_up_to_date() -> None:
     """In a new process, because other tests may register classes."""
-    code = "import sys; from fglbench.benchmark.describe import catalogued; sys.stdout.write('\\0'.join(catalogued()))"
-    texts = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split("\0")
+    texts = list(in_child(describe.catalogued, ()))
     assert texts[0] == catalogue.FILE.read_text(encoding="utf-8"), "run `make catalogue`"
     assert texts[1] == catalogue.CELLS.read_text(encoding="utf-8"), "run `make catalogue`"
 

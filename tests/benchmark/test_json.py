@@ -175,8 +175,8 @@ def test_an_untuned_method_is_marked_in_the_table() -> None:
     import fglbench
     from fglbench.report.tables import mark
 
-    rows = fglbench.load_results(Path(fglbench.__file__).parent / "results")
-    rows = rows[(rows["suite"] == "node") & rows["method"].isin(["fedavg", "local", "majority", "moon"])]
+    rows = fglbench.load_results(Path(fglbench.__file__).parent / "results", "node")
+    rows = rows[rows["method"].isin(["fedavg", "local", "majority", "moon"])]
     rows.loc[rows["method"] == "moon", "tuning"] = ""
     board = board_of(rows)
     assert [name for name in board.entrants if mark(board, name).startswith(" (untuned)")] == ["moon"]
