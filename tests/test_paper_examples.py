@@ -18,6 +18,7 @@ from fglbench.benchmark.engine.method import Phase, Step
 from fglbench.benchmark.engine.train import set_up, train
 from fglbench.datasets.federation import Federation
 
+from .methods.formulas import looped
 from .sampled import sampled_trials
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "papers"
@@ -78,11 +79,7 @@ class Flat:
         ).double()
 
     def loss(self, client: Any, logits: Callable[..., torch.Tensor]) -> Callable[[Vector], torch.Tensor]:
-        graph, n = client.graph, client.graph.num_nodes()
-        looped = torch.eye(n, dtype=torch.float64)
-        looped[graph.edges()[1], graph.edges()[0]] += 1
-        scale = looped.sum(1).rsqrt()
-        adjacency = scale[:, None] * looped * scale
+        graph, adjacency = client.graph, looped(client.graph, torch.float64)
         feat = (client.feat if client.feat.layout == torch.strided else client.feat.to_dense()).double()
         rows = graph.ndata["train_mask"].bool().nonzero().squeeze(1)
         label = graph.ndata["label"]
@@ -181,11 +178,8 @@ def test_fedrep_equals_its_algorithm(place: int) -> None:
     right = []
     for k, client in enumerate(clients):
         scored, graph = flat.state(head * vectors[k] + body * phi), client.graph  # type: ignore[union-attr]
-        looped = torch.eye(graph.num_nodes(), dtype=torch.float64)
-        looped[graph.edges()[1], graph.edges()[0]] += 1
-        scale = looped.sum(1).rsqrt()
         feat = (client.feat if client.feat.layout == torch.strided else client.feat.to_dense()).double()
-        hit = logits(scored, scale[:, None] * looped * scale, feat).argmax(1) == graph.ndata["label"]
+        hit = logits(scored, looped(graph, torch.float64), feat).argmax(1) == graph.ndata["label"]
         right.append(float(hit[graph.ndata["test_mask"].bool()].double().mean()))
     outcome = train(federation, method, BACKBONE, CONFIG.model_copy(update={"select_by": "last"}), 0)
     assert outcome.history["score"][-1] == pytest.approx(sum(right) / len(right), abs=1e-6)

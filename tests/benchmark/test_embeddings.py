@@ -19,6 +19,8 @@ from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.select import Request, select
 from fglbench.methods import METHODS
 
+from ..methods.formulas import looped
+
 TRIALS = {trial.name: trial for trial in trials()}
 SUITE = """
 description: a tiny synthetic suite
@@ -48,13 +50,8 @@ def embeddings_of(method: str, trial: str = "one architecture", seed: int = 0, *
 
 def gcn_hidden(federation, weight, bias):
     """relu(D^-1/2 (A + I) D^-1/2 X W + b) on the whole graph, dense and by the formula."""
-    graph, n = federation.whole.graph, federation.whole.graph.num_nodes()
-    a = torch.eye(n, dtype=torch.float64)
-    source, target = graph.edges()
-    a[target, source] = 1
-    d = a.sum(1) ** -0.5
     x = federation.whole.feat.to_dense().double()
-    return torch.relu((d[:, None] * a * d) @ x @ weight.double() + bias.double()).numpy()
+    return torch.relu(looped(federation.whole.graph, torch.float64) @ x @ weight.double() + bias.double()).numpy()
 
 
 def same_up_to_scale(actual, expected):

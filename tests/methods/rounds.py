@@ -92,19 +92,27 @@ def final(world: Federation, name: str, params: dict[str, Any] | None = None, **
     return model
 
 
+def tracked(model: Params) -> Params:
+    """A copy with gradients."""
+    return {n: v.detach().clone().requires_grad_(True) for n, v in model.items()}
+
+
+def stepped(model: Params, loss: torch.Tensor, rate: float) -> Params:
+    """A `tracked` model after a step of plain SGD on a loss."""
+    grads = torch.autograd.grad(loss, list(model.values()))
+    return {n: v.detach() - rate * g for (n, v), g in zip(model.items(), grads, strict=True)}
+
+
 def descend(clients: Any, model: Params, steps: int, rate: float, penalty: Penalty | None = None) -> Params:
     """A model after steps of plain SGD on the loss of one client. penalty: added to the loss, of the model."""
     for _ in range(steps):
-        leaf = {n: v.clone().requires_grad_(True) for n, v in model.items()}
-        logits = clients.forward({n: v.unsqueeze(0) for n, v in leaf.items()}, training=False).logits
-        loss = clients.loss(logits).sum() + (penalty(leaf) if penalty else 0)
-        grads = torch.autograd.grad(loss, list(leaf.values()))
-        model = {n: v - rate * g for (n, v), g in zip(model.items(), grads, strict=True)}
+        model = tracked(model)
+        logits = clients.forward({n: v.unsqueeze(0) for n, v in model.items()}, training=False).logits
+        model = stepped(model, clients.loss(logits).sum() + (penalty(model) if penalty else 0), rate)
     return model
 
 
-def close(actual: Params, expected: Params) -> None:
-    """Assert that models are equal to 1e-5."""
-    assert actual.keys() == expected.keys()
-    for name, value in expected.items():
-        torch.testing.assert_close(actual[name], value, rtol=1e-5, atol=1e-5)
+def close(actual: Params, expected: Params, k: int | None = None, rtol: float = 1e-5, atol: float = 1e-5) -> None:
+    """Assert that models have the same names and almost the same values. k: the client, if `actual` is a stack."""
+    mine = actual if k is None else {n: v[k] for n, v in actual.items()}
+    torch.testing.assert_close(mine, expected, rtol=rtol, atol=atol)

@@ -19,7 +19,7 @@ from fglbench.methods import METHODS, adafgl
 from fglbench.methods.adafgl import AdaFGL, Topology, signed_propagation
 from fglbench.methods.fedgta import propagate_labels
 
-from .rounds import Make
+from .rounds import Make, close
 
 D, H, C = 12, 8, 3
 
@@ -170,8 +170,7 @@ def test_personal_loss_and_prediction(federation: Make) -> None:
         loss = F.mse_loss(out["homo"], known) + sum(F.cross_entropy(z[mask], label[mask]) for z in out.values())
         torch.testing.assert_close(losses[k], loss, rtol=1e-5, atol=1e-5)
         slow = torch.autograd.grad(loss, list(one.values()))
-        for name, grad in zip(one, slow, strict=True):
-            torch.testing.assert_close(grads[name][k], grad, rtol=1e-4, atol=1e-5)
+        close(grads, dict(zip(one, slow, strict=True)), k, rtol=1e-4)
         p, w = {n: z.softmax(1) for n, z in out.items()}, clients.state["confidence"][k]
         expected = w * (p["homo"] + known.softmax(1)) / 2 + (1 - w) * (p["own"] + p["smooth"] + p["signed"]) / 3
         torch.testing.assert_close(scores.split(batch.sizes)[k], expected, rtol=1e-5, atol=1e-5)

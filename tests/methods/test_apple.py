@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import torch
 
 from fglbench.methods import METHODS
 
-from .rounds import Make, start
-
-PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
+from .rounds import PLAIN, Make, close, start
 
 
 def test_one_step_with_equal_relationships_is_fedavg_at_a_smaller_rate(federation: Make) -> None:
@@ -55,14 +52,11 @@ def test_rounds_equal_slow_loops(federation: Make, schedule: str) -> None:
                 p = p - rate * pull
             trained.append(core)
             relation[k] = p
-            for n, value in core.items():
-                torch.testing.assert_close(uploads[n][k], value, rtol=1e-5, atol=1e-5)
+            close(uploads, core, k)
         cores = trained
     (scored,) = run.simulation.personal_models()
     for k in range(3):
-        for n in first:
-            expected = sum(relation[k][j] * cores[j][n] for j in range(3))
-            torch.testing.assert_close(scored[n][k], expected, rtol=1e-5, atol=1e-5)
+        close(scored, {n: sum(relation[k][j] * cores[j][n] for j in range(3)) for n in first}, k)
     assert max(float((p - share).abs().max()) for p in relation) > 0.01
 
 

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from .rounds import start
+from fglbench.benchmark.engine.backbones import Params
+
+from .rounds import close, descend, start
 
 PLAIN: dict[str, Any] = {"kinds": ["gin"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
 WORLDS = [("federation", (13, 7, 10)), ("labelled_sets", (9, 6, 8))]
@@ -46,15 +48,10 @@ def test_a_round_equals_slow_loops(kind: str, counts: tuple[int, ...], request: 
     before = {n: v.clone() for n, v in before.items()}
     uploads = run.round(2)["model"]
     (after,) = run.simulation.personal_models()
+
+    def penalty(model: Params) -> torch.Tensor:
+        return lam / 2 * sum(((v - w[n]) ** 2).sum() for n, v in model.items())
+
     for k, clients in enumerate(alone.simulation.client_batches):
-        for theta, pull, models in ((w, 0.0, uploads), ({n: v[k] for n, v in before.items()}, lam, after)):
-            params = theta
-            for _ in range(2):
-                leaf = {n: v.clone().requires_grad_(True) for n, v in params.items()}
-                logits = clients.forward({n: v.unsqueeze(0) for n, v in leaf.items()}, training=False).logits
-                loss = clients.cross_entropy(logits).sum()
-                loss = loss + pull / 2 * sum(((v - w[n]) ** 2).sum() for n, v in leaf.items())
-                grads = torch.autograd.grad(loss, list(leaf.values()))
-                params = {n: v - rate * g for (n, v), g in zip(params.items(), grads, strict=True)}
-            for n, value in params.items():
-                torch.testing.assert_close(models[n][k], value, rtol=1e-4, atol=1e-5)
+        close(uploads, descend(clients, w, 2, rate), k, rtol=1e-4)
+        close(after, descend(clients, {n: v[k] for n, v in before.items()}, 2, rate, penalty), k, rtol=1e-4)

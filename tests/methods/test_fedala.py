@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 
-from .rounds import Make, start
+from .rounds import PLAIN, Make, close, descend, start, tracked
 
-PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
 RATE = 0.05
 
 
@@ -29,34 +26,23 @@ def test_rounds_equal_slow_loops(federation: Make, threshold: float) -> None:
     for number in (1, 2, 3):
         uploads = run.round(number)["model"]
         for k, clients in enumerate(alone.simulation.client_batches):
-
-            def gradient(
-                theta: dict[str, torch.Tensor], clients: Any = clients
-            ) -> tuple[float, dict[str, torch.Tensor]]:
-                leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
-                logits = clients.forward({n: v.unsqueeze(0) for n, v in leaf.items()}, training=False).logits
-                loss = clients.cross_entropy(logits).sum()
-                return float(loss), dict(zip(leaf, torch.autograd.grad(loss, list(leaf.values())), strict=True))
-
             theta, losses = dict(w), []
             if number > 1:
                 mine, old = weights[k], models[k]
                 for step in range(first if number == 2 else 1):
-                    theta = w | {n: old[n] + (w[n] - old[n]) * mine[n] for n in mine}
-                    loss, grads = gradient(theta)
-                    losses.append(loss)
+                    theta = tracked(w | {n: old[n] + (w[n] - old[n]) * mine[n] for n in mine})
+                    logits = clients.forward({n: v.unsqueeze(0) for n, v in theta.items()}, training=False).logits
+                    loss = clients.loss(logits).sum()
+                    losses.append(loss.item())
+                    grads = dict(zip(mine, torch.autograd.grad(loss, [theta[n] for n in mine]), strict=True))
                     mine = {n: (v - eta * grads[n] * (w[n] - old[n])).clamp(0, 1) for n, v in mine.items()}
                     if step >= 10 and np.std(losses[-10:]) < threshold:
                         break
                 moved += sum(float((1 - v).sum()) for v in mine.values())
                 weights[k] = mine
                 theta = w | {n: old[n] + (w[n] - old[n]) * mine[n] for n in mine}
-            for _ in range(2):
-                _, grads = gradient(theta)
-                theta = {n: v - RATE * grads[n] for n, v in theta.items()}
-            models[k] = theta
-            for n, value in theta.items():
-                torch.testing.assert_close(uploads[n][k], value, rtol=1e-4, atol=1e-5)
+            models[k] = descend(clients, theta, 2, RATE)
+            close(uploads, models[k], k, rtol=1e-4)
         w = {n: sum(s / sum(nodes) * m[n] for s, m in zip(nodes, models, strict=True)) for n in w}
     assert moved > 0.01
 

@@ -13,12 +13,10 @@ from fglbench.benchmark.engine.views import Facts, whole_client, with_edges_betw
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 
-from .rounds import Make, start
+from .rounds import PLAIN, Make, close, start, stepped, tracked
 
 SIZES = (13, 7, 10)
-PLAIN: dict[str, Any] = {
-    "kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0, "lr": 0.2,
-}  # fmt: skip
+SGD = PLAIN | {"lr": 0.2}
 
 
 def neighbours(world: Federation) -> list[set[int]]:
@@ -50,7 +48,7 @@ def slow_logits(w: dict[str, torch.Tensor], world: Federation, k: int, hops: int
 @pytest.mark.parametrize(("hops", "layers", "sparse"), [(1, 2, True), (2, 2, False), (2, 3, True)])
 def test_rounds_equal_loops_over_nodes(hops: int, layers: int, sparse: bool, federation: Make) -> None:
     world = federation(SIZES, sparse=sparse)
-    options = {**PLAIN, "backbone": {"dropout": 0.0, "layers": layers}}
+    options = {**SGD, "backbone": {"dropout": 0.0, "layers": layers}}
     run = start(world, "fedgcn-hops", {"hops": hops}, **options)
     model = {n: v.clone() for n, v in run.simulation.server.initial_model().items()}
     for number in (1, 2):
@@ -58,13 +56,11 @@ def test_rounds_equal_loops_over_nodes(hops: int, layers: int, sparse: bool, fed
         for k, client in enumerate(world.clients):
             w, train = dict(model), client.graph.ndata["train_mask"]
             for _ in range(2):
-                w = {n: v.detach().requires_grad_(True) for n, v in w.items()}
+                w = tracked(w)
                 logits = slow_logits(w, world, k, hops, layers)[train]
-                grads = torch.autograd.grad(F.cross_entropy(logits, client.graph.ndata["label"][train]), [*w.values()])
-                w = {n: v.detach() - 0.2 * g for (n, v), g in zip(w.items(), grads, strict=True)}
+                w = stepped(w, F.cross_entropy(logits, client.graph.ndata["label"][train]), 0.2)
             trained.append(w)
-            for n, value in w.items():
-                torch.testing.assert_close(uploads[n][k], value, rtol=1e-5, atol=1e-5)
+            close(uploads, w, k)
         model = {n: sum(s / sum(SIZES) * m[n] for s, m in zip(SIZES, trained, strict=True)) for n in model}
     (clients,) = run.simulation.client_batches
     scores = run.method.predict_own(run.simulation.models().expanded(3), clients)
@@ -74,7 +70,7 @@ def test_rounds_equal_loops_over_nodes(hops: int, layers: int, sparse: bool, fed
 
 def test_with_two_hops_clients_predict_as_on_the_whole_graph(federation: Make) -> None:
     world = federation(SIZES)
-    run = start(world, "fedgcn-hops", **PLAIN)
+    run = start(world, "fedgcn-hops", **SGD)
     run.round(1)
     (clients,), shown = run.simulation.client_batches, run.simulation.models()
     on_own = run.method.predict_own(shown.expanded(3), clients)

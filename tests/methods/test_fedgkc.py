@@ -15,17 +15,10 @@ from fglbench.methods.fedgkc import FedGKC, node_strength
 from fglbench.methods.parts.contrast import augment
 from fglbench.registry import UserError
 
-from .formulas import divergence
-from .rounds import Make, start
+from .formulas import divergence, near_of
+from .rounds import Make, close, start
 
 SIZES = (13, 7, 10, 9, 8)
-
-
-def neighbours(batch: Any) -> list[list[int]]:
-    near: list[list[int]] = [[] for _ in range(sum(batch.sizes))]
-    for source, target in zip(*(ends.tolist() for ends in batch.graph.edges()), strict=True):
-        near[target].append(source)
-    return near
 
 
 @pytest.mark.parametrize(("mean", "nodes"), [(False, "all"), (True, "all"), (False, "train")])
@@ -46,7 +39,7 @@ def test_losses_and_gradients(mean: bool, nodes: str, federation: Make, monkeypa
     monkeypatch.setattr(FedGKC, "view", lambda self, clients, strength, purpose: views[strength])
     for value in clients.params.values():
         value.requires_grad_(True)
-    (private_pass, shared_pass), batch, near = method.pair(clients), clients.batch, neighbours(clients.batch)
+    (private_pass, shared_pass), batch, near = method.pair(clients), clients.batch, near_of(clients.batch)
     weak, strong = (clients.network.forward(clients.params, views[s]) for s in ("weak", "strong"))
     private, copilot = [], []
     for k in range(5):
@@ -88,7 +81,7 @@ def test_losses_and_gradients(mean: bool, nodes: str, federation: Make, monkeypa
 
 def test_node_strength(federation: Make) -> None:
     batch = collate(federation().clients)
-    near = neighbours(batch)
+    near = near_of(batch)
     p = torch.randn(len(near), 4, generator=torch.Generator().manual_seed(0)).softmax(1)
     mine = node_strength(p, batch, 0.1)
     for i, linked in enumerate(near):
@@ -151,8 +144,7 @@ def test_copilot_trains_first(federation: Make) -> None:
             for name, grad in zip(names, grads, strict=True):
                 theta[name] = theta[name] - (0 if grad is None else 0.2 * grad)
     run.round(1)
-    for name, value in run.simulation.client_batches[0].params.items():
-        torch.testing.assert_close(value, theta[name], rtol=1e-4, atol=1e-6)
+    close(run.simulation.client_batches[0].params, theta, rtol=1e-4, atol=1e-6)
 
 
 def test_dropout_of_the_views(federation: Make) -> None:

@@ -18,7 +18,8 @@ from fglbench.benchmark.engine.payload import leaves
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS, fedgl
 
-from .rounds import Make, start
+from .formulas import gcn
+from .rounds import Make, close, start, stepped, tracked
 
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
 
@@ -156,33 +157,26 @@ def test_rounds_equal_slow_loops(params: dict[str, Any], overlapping: Make) -> N
             guessed = [i for i, node in enumerate(ids.tolist()) if node in labels and not mask[i]]
             seen += len(guessed)
             w = theta
-
-            def logits(w: dict[str, torch.Tensor], a: torch.Tensor = a, x: torch.Tensor = x) -> torch.Tensor:
-                return a @ torch.relu(a @ x @ w["0.weight"] + w["0.bias"]) @ w["1.weight"] + w["1.bias"]
-
             for _ in range(2):
-                w = {n: v.detach().requires_grad_(True) for n, v in w.items()}
-                z = logits(w)
+                w = tracked(w)
+                z = gcn(w, x, a)[1]
                 known = F.cross_entropy(z[mask], label[mask], reduction="sum")
                 pseudo = sum(-z[i].log_softmax(0)[labels[int(ids[i])]] for i in guessed)
                 if settings.get("reduction") != "sum":
                     known, pseudo = known / mask.sum(), pseudo / max(len(guessed), 1)
-                grads = torch.autograd.grad(known + settings["alpha"] * pseudo, list(w.values()))
-                w = {n: (v - lr * g).detach() for (n, v), g in zip(w.items(), grads, strict=True)}
+                w = stepped(w, known + settings["alpha"] * pseudo, lr)
             models.append(w)
             reported = a if settings.get("report_on") == "augmented" else slow_propagation(client, {}, 0)
-            teller = theta if before else w
-            outputs[k], predictions[k] = logits(teller, reported), logits(teller, reported).softmax(1)
-            for n, value in w.items():
-                torch.testing.assert_close(upload["model"][n][k], value, rtol=1e-5, atol=1e-6)
+            outputs[k] = gcn(theta if before else w, x, reported)[1]
+            predictions[k] = outputs[k].softmax(1)
+            close(upload["model"], w, k, atol=1e-6)
             if number < first - 1:
                 assert set(upload) == {"model"}
                 continue
             torch.testing.assert_close(upload["output"][k], outputs[k], rtol=1e-5, atol=1e-5)
             torch.testing.assert_close(upload["prediction"][k], predictions[k], rtol=1e-5, atol=1e-6)
         theta = {n: sum(s / 60 * m[n] for s, m in zip((15, 20, 25), models, strict=True)) for n in theta}
-        for n, value in run.simulation.server.state["model"].items():
-            torch.testing.assert_close(value, theta[n], rtol=1e-5, atol=1e-6)
+        close(run.simulation.server.state["model"], theta, atol=1e-6)
         if number < first - 1:
             assert set(run.simulation._message) == {"model"}
             continue
@@ -274,12 +268,12 @@ def test_ablations_leave_their_part_out(ablation: str, params: dict[str, Any], o
 
 def test_skip_names_backbone_and_size(overlapping: Make) -> None:
     world = overlapping()
-    gat, gcn = BACKBONES.build("gat"), BACKBONES.build("gcn")
-    assert "gat has none" in METHODS.build("fedgl").skip(Facts.of(world), [gat])
-    assert METHODS.build("fedgl-no-gpg").skip(Facts.of(world), [gat]) is None
-    assert METHODS.build("fedgl").skip(Facts.of(world), [gcn]) is None
+    gat, plain = [BACKBONES.build("gat")], [BACKBONES.build("gcn")]
+    assert "gat has none" in METHODS.build("fedgl").skip(Facts.of(world), gat)
+    assert METHODS.build("fedgl-no-gpg").skip(Facts.of(world), gat) is None
+    assert METHODS.build("fedgl").skip(Facts.of(world), plain) is None
     large = replace(world, whole=replace(world.whole, label=torch.zeros(169_343, dtype=torch.int64)))
-    assert "169343 nodes" in METHODS.build("fedgl-no-gpl").skip(Facts.of(large), [gcn])
+    assert "169343 nodes" in METHODS.build("fedgl-no-gpl").skip(Facts.of(large), plain)
     for nodes, fits in ((44_721, True), (44_722, False)):  # 2e9 pairs are between
         whole = replace(world.whole, label=torch.zeros(nodes, dtype=torch.int64))
-        assert (METHODS.build("fedgl").skip(Facts.of(replace(world, whole=whole)), [gcn]) is None) == fits
+        assert (METHODS.build("fedgl").skip(Facts.of(replace(world, whole=whole)), plain) is None) == fits

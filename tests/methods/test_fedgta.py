@@ -10,7 +10,7 @@ import torch
 
 from fglbench.benchmark.engine.payload import deliver
 
-from .rounds import Make, start
+from .rounds import Make, close, start
 
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
 
@@ -86,8 +86,7 @@ def test_server_averages_peers_by_confidence(federation: Make) -> None:
     for number in (1, 2):
         upload = run.round(number)
         expected = slow_rule(upload, 0.9)
-        for name, value in run.simulation.server.state["personal"].items():
-            torch.testing.assert_close(value, torch.stack(expected[name]), rtol=1e-5, atol=1e-6)
+        close(run.simulation.server.state["personal"], {n: torch.stack(v) for n, v in expected.items()}, atol=1e-6)
     q = torch.nn.functional.normalize(upload["moments"], dim=1)
     assert 0.3 < ((q @ q.T) > 0.9).float().mean() < 1  # the threshold did tell clients apart
 

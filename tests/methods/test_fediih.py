@@ -9,12 +9,10 @@ import torch
 import torch.nn.functional as F
 
 from .formulas import Model
-from .rounds import Make, start
+from .rounds import PLAIN, Make, close, start, stepped, tracked
 
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
-PLAIN: dict[str, Any] = {
-    "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0, "lr": 0.2, **GCN,
-}  # fmt: skip
+SGD = PLAIN | {"lr": 0.2}
 SIZES = (13, 7, 10)
 H = 8
 
@@ -61,24 +59,21 @@ def kl(mu: torch.Tensor, var: torch.Tensor, mu0: torch.Tensor, var0: torch.Tenso
 def test_two_rounds_equal_slow_loops(federation: Make) -> None:
     world, factors, layers, times, scale = federation(SIZES), 3, 2, 2, 4.0
     params = {"factors": factors, "convolutions": layers, "routings": times, "scale": scale}
-    run = start(world, "fediih", params, **PLAIN)
+    run = start(world, "fediih", params, **SGD)
     received = [run.simulation.server.initial_model()] * 3
     for number in (1, 2):
         uploads, trained, latent = run.round(number), [], []
         for k, client in enumerate(world.clients):
             w, train = dict(received[k]), client.graph.ndata["train_mask"]
             for _ in range(2):
-                w = {n: v.detach().requires_grad_(True) for n, v in w.items()}
-                out = logits(w, hidden(w, client, factors, layers, times)[0])
-                loss = F.cross_entropy(out[train], client.graph.ndata["label"][train])
-                grads = torch.autograd.grad(loss, list(w.values()))
-                w = {n: v.detach() - 0.2 * g for (n, v), g in zip(w.items(), grads, strict=True)}
+                w = tracked(w)
+                out = logits(w, hidden(w, client, factors, layers, times)[0])[train]
+                w = stepped(w, F.cross_entropy(out, client.graph.ndata["label"][train]), 0.2)
             rows, near = hidden(w, client, factors, layers, times)
             for _ in range(2):
                 rows = [[F.leaky_relu(v) for v in node] for node in routed(rows, near, times)]
             mean = torch.stack([torch.stack([row[m] for row in rows]).mean(0) for m in range(factors)])
-            for n, value in w.items():
-                torch.testing.assert_close(uploads["model"][n][k], value, rtol=1e-5, atol=1e-5)
+            close(uploads["model"], w, k)
             torch.testing.assert_close(uploads["mean"][k], mean, rtol=1e-5, atol=1e-5)
             trained.append(w)
             latent.append(mean.double())
@@ -95,8 +90,7 @@ def test_two_rounds_equal_slow_loops(federation: Make) -> None:
                     mixed[n] = sum(s * t[n] for s, t in zip(near_to, trained, strict=True)) / sum(near_to)
             received.append(mixed)
     for k in range(3):
-        for n, value in received[k].items():
-            torch.testing.assert_close(run.simulation.server.state["personal"][n][k], value, rtol=1e-5, atol=1e-5)
+        close(run.simulation.server.state["personal"], received[k], k)
 
 
 def test_factors_are_mixed_separately(federation: Make) -> None:

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 from itertools import permutations
-from typing import Any
 
 import dgl
 import dgl.nn
 import torch
 import torch.nn.functional as F
 
-from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
 from fglbench.benchmark.engine.batch import collate
 from fglbench.benchmark.engine.payload import Each
-from fglbench.benchmark.engine.simulation import Simulation
-from fglbench.datasets.federation import Federation, NodeClient
-from fglbench.methods import METHODS
+from fglbench.datasets.federation import NodeClient
 from fglbench.methods.fedlit import Links, Pairs, group_mean, initial, matching, scores
 
-from .rounds import Make
+from .rounds import PLAIN, Make, close, start, stepped, tracked
 
 D, H, C, TYPES = 12, 4, 3, 3
-
-
-def exchange_of(
-    world: Federation, name: str = "fedlit", params: dict[str, Any] | None = None, **config: Any
-) -> Simulation:
-    method = METHODS.build(name, {"types": TYPES} if params is None else params)
-    settings = method.protocol(TrainConfig(**{"rounds": 3, "local_epochs": 1, **config}))
-    return Simulation(method, method.arrange(world), [BACKBONES.build("gcn", {"hidden": H, "dropout": 0})], settings, 5)
 
 
 def different(clients: int) -> Params:
@@ -119,8 +107,7 @@ def test_model_against_dgl(federation: Make) -> None:
         expected = out @ one["out.weight"] + one["out.bias"]
         torch.testing.assert_close(logits.split(batch.sizes)[k], expected)
         slow = torch.autograd.grad((expected * pull.split(batch.sizes)[k]).sum(), list(one.values()))
-        for name, grad in zip(one, slow, strict=True):
-            torch.testing.assert_close(grads[name][k], grad, rtol=1e-5, atol=1e-6)
+        close(grads, dict(zip(one, slow, strict=True)), k, atol=1e-6)
 
 
 def test_matching_is_greedy_and_has_the_right_axes() -> None:
@@ -139,7 +126,7 @@ def test_matching_is_greedy_and_has_the_right_axes() -> None:
 
 
 def test_server_rule(federation: Make) -> None:
-    simulation = exchange_of(federation((13, 7, 10, 9)))
+    simulation = start(federation((13, 7, 10, 9)), "fedlit", {"types": TYPES}, backbone={"hidden": H}).simulation
     server, method = simulation.server, simulation.method
     old = {name: value.clone() for name, value in server.state["model"].items()}
     models = {name: torch.stack([value + k + 1 for k in range(4)]) for name, value in old.items()}
@@ -186,14 +173,15 @@ def test_a_group_without_members_stays() -> None:
 def test_with_one_type_it_is_fedavg_of_one_channel(federation: Make) -> None:
     """With one type the result does not depend on centroids. Loop over clients with DGL's modules."""
     world = federation()
-    simulation = exchange_of(world, params={"types": 1}, optimiser="sgd", lr=0.2, weight_decay=0.0)
-    theta = {name: value.clone() for name, value in simulation.server.state["model"].items()}
+    backbone = {"hidden": H, "dropout": 0.0}
+    run = start(world, "fedlit", {"types": 1}, **PLAIN | {"backbone": backbone}, lr=0.2, local_epochs=1)
+    theta = {name: value.clone() for name, value in run.simulation.server.state["model"].items()}
     train = torch.tensor([float(c.graph.ndata["train_mask"].sum()) for c in world.clients])
     for number in (1, 2):
-        simulation.round(simulation.method.phases(simulation.config)[0], number)
-        stepped = []
+        run.round(number)
+        trained = []
         for client in world.clients:
-            one = {name: value.clone().requires_grad_(True) for name, value in theta.items()}
+            one = tracked(theta)
             h = client.feat.to_dense() @ one["first.weight"] + one["first.bias"]
             h = h @ one["channel.weight"][0] + one["channel.bias"][0]
             for i in range(2):
@@ -204,19 +192,11 @@ def test_with_one_type_it_is_fedavg_of_one_channel(federation: Make) -> None:
             h = h * (client.graph.in_degrees() > 0).unsqueeze(1)
             logits, mask = h @ one["out.weight"] + one["out.bias"], client.graph.ndata["train_mask"]
             loss = F.cross_entropy(logits[mask], client.graph.ndata["label"][mask])
-            grads = torch.autograd.grad(loss, list(one.values()))
-            stepped.append({n: (v - 0.2 * g).detach() for (n, v), g in zip(one.items(), grads, strict=True)})
-        theta = {
-            n: sum(
-                w * s[n]
-                for w, s in zip(
-                    torch.ones(3) / 3 if n.startswith("channel.") else train / train.sum(), stepped, strict=True
-                )
-            )
-            for n in theta
-        }
-    for name, value in theta.items():
-        torch.testing.assert_close(simulation.server.state["model"][name], value, rtol=1e-5, atol=1e-6)
+            trained.append(stepped(one, loss, 0.2))
+        for n in theta:
+            weights = torch.ones(3) / 3 if n.startswith("channel.") else train / train.sum()
+            theta[n] = sum(w * one[n] for w, one in zip(weights, trained, strict=True))
+    close({n: run.simulation.server.state["model"][n] for n in theta}, theta, atol=1e-6)
 
 
 def test_first_centroids_are_those_of_k_means(federation: Make) -> None:
@@ -224,11 +204,8 @@ def test_first_centroids_are_those_of_k_means(federation: Make) -> None:
     world = federation((20, 2, 16))
     centroids = []
     for size in (3, 1):
-        method = METHODS.build("fedlit", {"types": TYPES})
-        simulation = Simulation(
-            method, method.arrange(world), [BACKBONES.build("gcn", {"hidden": H})], TrainConfig(), 5, size
-        )
-        centroids.append(torch.cat([method._first_centroids(c) for c in simulation.client_batches]))
+        run = start(world, "fedlit", {"types": TYPES}, backbone={"hidden": H}, clients_per_batch=size)
+        centroids.append(torch.cat([run.method._first_centroids(c) for c in run.simulation.client_batches]))
     torch.testing.assert_close(centroids[0], centroids[1])
     edges = [c.graph.num_edges() // 2 for c in world.clients]
     assert edges[1] < TYPES

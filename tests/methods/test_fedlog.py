@@ -14,13 +14,11 @@ from fglbench.datasets.federation import Federation
 from fglbench.methods import fedlog
 
 from .formulas import Model, near_of
-from .rounds import Make, start
+from .rounds import PLAIN, Make, close, start, stepped, tracked
 
 SIZES, SEED = (13, 30, 10), 5
 D, H, C, S = 12, 8, 3, 4
-PLAIN: dict[str, Any] = {
-    "kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0, "lr": 0.05,
-}  # fmt: skip
+SGD = PLAIN | {"lr": 0.05}
 SMALL: dict[str, Any] = {"condensed": S, "generator_epochs": 3, "generator_dropout": 0.0, "lam_norm": 0.3}
 
 
@@ -111,7 +109,7 @@ def shares_of(world: Federation) -> torch.Tensor:
 
 def test_generators_equal_slow_loops(federation: Make) -> None:
     world = federation(SIZES)
-    run = start(world, "fedlog", SMALL, **PLAIN)
+    run = start(world, "fedlog", SMALL, **SGD)
     generators = run.simulation.client_batches[0].state["generators"][0]
     client_generators = [slow_generator(client, k, first_generator(), 3) for k, client in enumerate(world.clients)]
     share = shares_of(world)
@@ -150,7 +148,7 @@ def slow_loss(w: Model, client: Any, held: Model, points: torch.Tensor | None, p
 
 def test_three_rounds_equal_slow_loops(federation: Make) -> None:
     world = federation(SIZES)
-    run = start(world, "fedlog", SMALL, **PLAIN)
+    run = start(world, "fedlog", SMALL, **SGD)
     (clients,), server = run.simulation.client_batches, run.simulation.server
     held, share = clients.state["generators"][0], shares_of(world)
     slow_models = [{n: v[k].clone() for n, v in clients.params.items()} for k in range(3)]
@@ -163,15 +161,13 @@ def test_three_rounds_equal_slow_loops(federation: Make) -> None:
         for k, client in enumerate(world.clients):
             w = slow_models[k] | model
             for _ in range(2):
-                w = {n: v.detach().requires_grad_(True) for n, v in w.items()}
+                w = tracked(w)
                 loss, right = slow_loss(w, client, held, points, pull[k])
-                grads = torch.autograd.grad(loss, list(w.values()))
-                w = {n: v.detach() - 0.05 * g for (n, v), g in zip(w.items(), grads, strict=True)}
+                w = stepped(w, loss, 0.05)
                 for c, hits in enumerate(right):
                     pull[k][c] = min(1.0, max(0.0, pull[k][c] + (0.001 if hits > 0.8 else -0.001)))
             slow_models[k] = w
-            for name, value in w.items():
-                torch.testing.assert_close(clients.params[name][k], value, rtol=1e-4, atol=1e-5)
+            close(clients.params, w, k, rtol=1e-4)
             torch.testing.assert_close(uploads["condensed"][k], w["condensed.head"], rtol=1e-4, atol=1e-5)
             assert set(uploads["model"]) == {n for n in w if not n.startswith("condensed")}
         torch.testing.assert_close(clients.state["pull"], torch.tensor(pull))
@@ -198,7 +194,7 @@ def test_three_rounds_equal_slow_loops(federation: Make) -> None:
 def test_without_global_nodes_generators_do_not_matter(federation: Make) -> None:
     models = []
     for epochs in (0, 3):
-        run = start(federation(SIZES), "fedlog", {**SMALL, "lam_global": 0.0, "generator_epochs": epochs}, **PLAIN)
+        run = start(federation(SIZES), "fedlog", {**SMALL, "lam_global": 0.0, "generator_epochs": epochs}, **SGD)
         for number in (1, 2):
             run.round(number)
         models.append(run.simulation.client_batches[0].params)
@@ -209,7 +205,7 @@ def test_nodes_are_weighted_by_their_degree(federation: Make) -> None:
     """The threshold has an effect only if head and tail nodes differ."""
     world, scores = federation(SIZES), []
     for threshold in (0, 100):
-        run = start(world, "fedlog", {**SMALL, "threshold": threshold}, **PLAIN)
+        run = start(world, "fedlog", {**SMALL, "threshold": threshold}, **SGD)
         (clients,) = run.simulation.client_batches
         equal = {n: v.clone() for n, v in clients.params.items()}
         equal["condensed.tail"] = equal["condensed.head"]
@@ -219,7 +215,7 @@ def test_nodes_are_weighted_by_their_degree(federation: Make) -> None:
 
 
 def test_a_class_that_no_client_has_is_shared_equally(federation: Make) -> None:
-    run = start(federation(SIZES), "fedlog", SMALL, **PLAIN)
+    run = start(federation(SIZES), "fedlog", SMALL, **SGD)
     zeros = {"generator": {"0.weight": torch.eye(3)[:, :, None]}, "counts": torch.tensor([[1.0, 0, 0]] * 3)}
     server = run.simulation.server
     sent = run.method.gather(server, zeros)["generators"]["0.weight"]

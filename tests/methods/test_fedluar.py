@@ -27,7 +27,7 @@ def test_rounds_equal_slow_loops(federation: Make) -> None:
         assert left_out <= set(matrices) and len(left_out) == (0 if number == 1 else 2)
         trained = [descend(clients, model, 2, RATE) for clients in alone.simulation.client_batches]
         for k, one in enumerate(trained):
-            close({n: v[k] for n, v in sent.items()}, {n: one[n] for n in sent})
+            close(sent, {n: one[n] for n in sent}, k)
         after = {}
         for n, v in model.items():
             if n not in left_out:

@@ -1,4 +1,4 @@
-"""FedOMD against slow loops: pooled moments, moment distance, rounds, and its reductions."""
+"""FedOMD against slow loops: pooled moments, moment distance and rounds."""
 
 from __future__ import annotations
 
@@ -9,33 +9,22 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbone import initial
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
-from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 from fglbench.methods.fedomd import FedOMD, central_moments, moment_distance, moments_about, pooled
 
-from .rounds import Make
+from .rounds import Make, close, start, stepped, tracked
 
 
-def exchange_of(
-    federation: Federation,
-    name: str,
-    params: dict[str, Any] | None = None,
-    clients_per_batch: int | None = None,
-    **config: Any,
-) -> Simulation:
-    """A simulation after two rounds of a model of width 8."""
-    method = METHODS.build(name, params)
-    settings = method.protocol(TrainConfig(**{"rounds": 2, "local_epochs": 2, **config}))
-    dropout = settings.optimiser == "adam"
-    backbones = method.architecture([BACKBONES.build("gcn", {"hidden": 8, "dropout": 0.5 if dropout else 0})])
-    simulation = Simulation(method, method.arrange(federation), backbones, settings, 5, clients_per_batch)
-    for number in range(1, settings.rounds + 1):
-        simulation.round(method.phases(settings)[0], number)
-    return simulation
+def after(federation: Federation, name: str, params: dict[str, Any], rounds: int = 2, **config: Any) -> Params:
+    """The global model after some rounds."""
+    run = start(federation, name, params, rounds=rounds, **config)
+    for number in range(1, rounds + 1):
+        run.round(number)
+    model: Params = run.simulation.server.state["model"]
+    return model
 
 
 def client_moments(z: torch.Tensor, centre: torch.Tensor) -> list[torch.Tensor]:
@@ -138,7 +127,7 @@ def slow_round(
     moments = [[((pool - pool.mean(0)) ** j).mean(0) for j in range(2, 6)] for pool in pools]
     out = []
     for client in federation.clients:
-        model = {name: value.clone().requires_grad_() for name, value in theta.items()}
+        model = tracked(theta)
         logits, hidden = run(client, model)
         mask = client.graph.ndata["train_mask"]
         loss = F.cross_entropy(logits[mask], client.graph.ndata["label"][mask])
@@ -147,8 +136,7 @@ def slow_round(
             loss = loss + alpha * (gap**2).sum().sqrt()
         for i in range(3):
             loss = loss + beta * slow_distance(hidden[i], mean[i], moments[i], 1.0, norm)
-        grads = torch.autograd.grad(loss, list(model.values()))
-        out.append({name: value.detach() - 0.1 * g for (name, value), g in zip(model.items(), grads, strict=True)})
+        out.append(stepped(model, loss, 0.1))
     nodes = [client.graph.num_nodes() for client in federation.clients]
     return {name: sum(n / sum(nodes) * params[name] for n, params in zip(nodes, out, strict=True)) for name in theta}
 
@@ -162,26 +150,12 @@ def test_a_round_equals_slow_loops(option: dict[str, Any], federation: Make) -> 
     params = {"alpha": 0.05, "beta": 0.7, **option}
     epochs = 3 if "same_pass" in option else 1  # same_pass always takes one
     config: dict[str, Any] = {"local_epochs": epochs, "optimiser": "sgd", "lr": 0.1, "weight_decay": 0}
-    simulation = exchange_of(world, "fedomd-cmd", params, **config)
+    model = after(world, "fedomd-cmd", params, backbone={"dropout": 0}, **config)
     theta = initial(BACKBONES.build("gcn", {"hidden": 8, "layers": 4}), 5, 12, 3)
     for _ in range(2):
         bounded, train_only = "bounded" in option, "train_nodes_only" in option
         theta = slow_round(world, theta, 0.05, 0.7, bounded, train_only, option.get("norm", "l2"))
-    for name, value in theta.items():
-        torch.testing.assert_close(simulation.server.state["model"][name], value, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["fedomd", "fedomd-cmd"])
-def test_switched_off_it_is_fedavg_on_its_model(name: str, federation: Make) -> None:
-    world = federation()
-    backbone = BACKBONES.build("ortho-gcn" if name == "fedomd" else "gcn", {"hidden": 8, "layers": 4})
-    config = TrainConfig(rounds=2, local_epochs=2)
-    method = METHODS.build("fedavg")
-    plain = Simulation(method, method.arrange(world), [backbone], config, 5)
-    for number in (1, 2):
-        plain.round(method.phases(config)[0], number)
-    mine = exchange_of(world, name, {"alpha": 0, "beta": 0})
-    torch.testing.assert_close(mine.server.state["model"], plain.server.state["model"], rtol=0, atol=0)
+    close(model, theta, atol=1e-6)
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -199,26 +173,22 @@ def test_moments_of_the_training_pass_itself(same: bool, federation: Make, monke
         return rows
 
     monkeypatch.setattr(FedOMD, "features", spy)
-    exchange_of(federation((13, 7, 10)), "fedomd", {"same_pass": same}, local_epochs=1)
+    after(federation((13, 7, 10)), "fedomd", {"same_pass": same}, local_epochs=1)
     first, step, later, _ = seen
     assert torch.equal(first, step) is same
     assert not torch.equal(step == 0, later == 0)  # new masks every round
     monkeypatch.undo()
     loose, tight = (
-        exchange_of(federation((30,)), "fedomd", {"beta": beta, "norm": "squared", "same_pass": same}, local_epochs=1)
+        after(federation((30,)), "fedomd", {"beta": beta, "norm": "squared", "same_pass": same}, local_epochs=1)
         for beta in (1e-9, 10.0)
     )
-    pairs = zip(loose.server.state["model"].values(), tight.server.state["model"].values(), strict=True)
+    pairs = zip(loose.values(), tight.values(), strict=True)
     assert all(torch.allclose(*pair, atol=1e-5) for pair in pairs) is same
 
 
 def test_ablations_are_fedomd_with_a_weight_of_zero(federation: Make) -> None:
-    a, b = exchange_of(federation(), "fedomd-ortho"), exchange_of(federation(), "fedomd", {"beta": 0})
-    torch.testing.assert_close(a.server.state["model"], b.server.state["model"], rtol=0, atol=0)
+    close(after(federation(), "fedomd-ortho", {}), after(federation(), "fedomd", {"beta": 0}), rtol=0, atol=0)
     assert METHODS.build("fedomd-cmd").params() == {**METHODS.build("fedomd").params(), "alpha": 0}
     # A large weight of the orthogonality loss moves W W^T towards I.
-    far, near = (
-        exchange_of(federation(), "fedomd-ortho", {"alpha": alpha}, rounds=20).server.state["model"]["1.weight"]
-        for alpha in (0.0, 1.0)
-    )
+    far, near = (after(federation(), "fedomd-ortho", {"alpha": alpha}, rounds=20)["1.weight"] for alpha in (0.0, 1.0))
     assert torch.linalg.norm(near @ near.T - torch.eye(8)) < torch.linalg.norm(far @ far.T - torch.eye(8))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import dgl
 import numpy as np
 import pytest
 import torch
@@ -11,21 +10,13 @@ import torch.nn.functional as F
 
 from fglbench.methods.fedpub import proxy_graph
 
-from .rounds import Make, start
-
-GCN: dict[str, Any] = {"kinds": ["gcn"]}
-
-
-def normal(edges: torch.Tensor, n: int) -> torch.Tensor:
-    """D^-1/2 (A + I) D^-1/2, dense."""
-    a = torch.eye(n)
-    a[edges[1], edges[0]] = 1
-    return a / (a.sum(1).outer(a.sum(1))).sqrt()
+from .formulas import gcn, looped
+from .rounds import PLAIN, Make, close, start
 
 
 def forward(a: torch.Tensor, x: torch.Tensor, w: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits, and the second layer before activation, of one client's GCN with a linear classifier."""
-    h = a @ torch.relu(a @ x @ w["0.weight"] + w["0.bias"]) @ w["1.weight"] + w["1.bias"]
+    h = gcn(w, x, a)[1]
     return torch.relu(h) @ w["head.weight"] + w["head.bias"], h
 
 
@@ -40,28 +31,17 @@ def test_two_rounds_equal_a_slow_loop_over_clients(as_released: bool, federation
     """Penalties by autograd, SGD by hand, embeddings on dense matrices, mixture by loops."""
     world, lr, decay = federation((13, 7, 10)), 0.3, 1e-2
     params = {"l1": 0.02, "proximal": 0.05, "prune": 0.97, "scale": 7.0, "as_released": as_released}
-    run = start(
-        world,
-        "fed-pub",
-        params,
-        optimiser="sgd",
-        lr=lr,
-        weight_decay=decay,
-        backbone={"dropout": 0.0},
-        local_epochs=3,
-        **GCN,
-    )
+    run = start(world, "fed-pub", params, **PLAIN | {"weight_decay": decay}, lr=lr, local_epochs=3)
     uploads = [run.round(1), run.round(2)]
     first = run.simulation.server.initial_model()
     proxy = run.simulation.client_batches[0].state["proxy"]
-    x_proxy, a_proxy = proxy["feature"][0], normal(proxy["edge"][0], 500)
+    x_proxy, a_proxy = proxy["feature"][0], looped(dgl.graph(tuple(proxy["edge"][0]), num_nodes=500))
     received = [first, first, first]
     masks = [{n: torch.ones_like(v) for n, v in first.items() if "weight" in n} for _ in range(3)]
     for number in (1, 2):
         trained, functions = [], []
         for k, client in enumerate(world.clients):
-            graph, x = client.graph, client.feat.to_dense()
-            a = normal(torch.stack(graph.edges()), graph.num_nodes())
+            graph, x, a = client.graph, client.feat.to_dense(), looped(client.graph)
             w, mask, train = dict(received[k]), masks[k], graph.ndata["train_mask"]
             for _ in range(3):
                 w = {n: v.detach().requires_grad_(True) for n, v in w.items()}
@@ -81,21 +61,18 @@ def test_two_rounds_equal_a_slow_loop_over_clients(as_released: bool, federation
             trained.append({n: v.detach() for n, v in w.items()})
             functions.append(forward(a_proxy, x_proxy, effective(trained[k], masks[k], 0.97))[1].mean(0))
         for k in range(3):
-            for n, value in trained[k].items():
-                torch.testing.assert_close(uploads[number - 1]["model"][n][k], value, rtol=1e-5, atol=1e-6)
+            close(uploads[number - 1]["model"], trained[k], k, atol=1e-6)
             torch.testing.assert_close(uploads[number - 1]["function"][k], functions[k], rtol=1e-5, atol=1e-6)
         received = []
         for i in range(3):
             near = [torch.exp(7.0 * torch.cosine_similarity(functions[i], f, dim=0)) for f in functions]
             received.append({n: sum(a * t[n] for a, t in zip(near, trained, strict=True)) / sum(near) for n in first})
     for k in range(3):
-        for n, value in received[k].items():
-            torch.testing.assert_close(run.simulation.server.state["personal"][n][k], value, rtol=1e-5, atol=1e-6)
+        close(run.simulation.server.state["personal"], received[k], k, atol=1e-6)
     delivered = run.method.personal_model(run.simulation.client_batches[0])
     kept: list[torch.Tensor] = []
     for k in range(3):
-        for n, value in effective(trained[k], masks[k], 0.97).items():
-            torch.testing.assert_close(delivered[n][k], value, rtol=1e-5, atol=1e-6)
+        close(delivered, effective(trained[k], masks[k], 0.97), k, atol=1e-6)
         kept += [(m.abs() >= 0.97).flatten() for m in masks[k].values()]
     assert 0 < torch.cat(kept).float().mean() < 1  # some were pruned
 

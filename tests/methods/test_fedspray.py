@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from .formulas import Model, divergence, gcn
-from .rounds import Make, start
+from .formulas import Model, divergence, gcn, looped
+from .rounds import PLAIN, Make, close, start, stepped, tracked
 
 SIZES, P, RATE, SURE = (13, 7, 10), 5, 0.05, 0.42
 PARAMS: dict[str, Any] = {"width": P, "lambda_1": 2.0, "sure": SURE}
-PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
-
-
-def descended(theta: Model, loss: Callable[[Model], torch.Tensor]) -> Model:
-    leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
-    grads = torch.autograd.grad(loss(leaf), list(leaf.values()))
-    return {n: v.detach() - RATE * g for (n, v), g in zip(leaf.items(), grads, strict=True)}
 
 
 def test_rounds_equal_slow_loops(federation: Make) -> None:
@@ -38,11 +30,7 @@ def test_rounds_equal_slow_loops(federation: Make) -> None:
         for k, client in enumerate(world.clients):
             x, label = client.feat.to_dense(), client.graph.ndata["label"]
             train = client.graph.ndata["train_mask"].nonzero().squeeze(1).tolist()
-            a = torch.eye(len(x))
-            source, target = client.graph.edges()
-            a[target, source] = 1.0
-            root = a.sum(1).rsqrt()
-            s = root[:, None] * a * root
+            s = looped(client.graph)
             nodes[k] = nodes[k] or {i: torch.full((P,), 0.1) for i in train}
 
             def code(p: Model, i: int, x: torch.Tensor = x) -> torch.Tensor:
@@ -60,34 +48,21 @@ def test_rounds_equal_slow_loops(federation: Make) -> None:
                     targets[i] = structured(common, i, sum(soft[c] * table[c] for c in range(3)))
             silent, taught = silent + len(x) - len(targets), taught + len(targets) - len(train)
             for _ in range(2):
-
-                def first(
-                    p: Model, targets: Any = targets, x: Any = x, s: Any = s, train: Any = train, y: Any = label
-                ) -> Any:
-                    z = gcn(p, x, s)[1]
-                    return F.cross_entropy(z[train], y[train]) + 2.0 * sum(
-                        divergence(row, z[i]) for i, row in targets.items()
-                    ) / len(targets)
-
-                models[k] = descended(models[k], first)
+                p = tracked(models[k])
+                z = gcn(p, x, s)[1]
+                apart = sum(divergence(row, z[i]) for i, row in targets.items()) / len(targets)
+                models[k] = stepped(p, F.cross_entropy(z[train], label[train]) + 2.0 * apart, RATE)
             seen = gcn(models[k], x, s)[1]
             theta = common | {f"z{i}": z for i, z in nodes[k].items()}
             for _ in range(2):
-
-                def second(
-                    p: Model, code: Any = code, structured: Any = structured, seen: Any = seen, train: Any = train,
-                    y: Any = label,
-                ) -> Any:  # fmt: skip
-                    plain = torch.stack([code(p, i) @ p["plain.weight"] + p["plain.bias"] for i in train])
-                    apart = sum(divergence(seen[i], structured(p, i, p[f"z{i}"])) for i in train)
-                    return F.cross_entropy(plain, y[train]) + apart / len(train)
-
-                theta = descended(theta, second)
+                p = tracked(theta)
+                plain = torch.stack([code(p, i) @ p["plain.weight"] + p["plain.bias"] for i in train])
+                apart = sum(divergence(seen[i], structured(p, i, p[f"z{i}"])) for i in train) / len(train)
+                theta = stepped(p, F.cross_entropy(plain, label[train]) + apart, RATE)
             nodes[k] = {i: theta[f"z{i}"] for i in train}
             trained.append({n: theta[n] for n in common})
             sent.append({c: [nodes[k][i] for i in train if label[i] == c] for c in range(3)})
-            for n in common:
-                torch.testing.assert_close(uploads["model"][n][k], trained[k][n], rtol=1e-4, atol=1e-5)
+            close(uploads["model"], trained[k], k, rtol=1e-4)
             assert uploads["classes"][k].tolist() == [c for c in range(3) if sent[k][c]]
         common = {n: sum(z / sum(SIZES) * t[n] for z, t in zip(SIZES, trained, strict=True)) for n in common}
         for c in range(3):
@@ -96,8 +71,7 @@ def test_rounds_equal_slow_loops(federation: Make) -> None:
             table[c] = sum(w * m for w, m in zip(share, means, strict=True)) / sum(share)
         torch.testing.assert_close(run.simulation.server.state["proxies"], torch.stack(table), rtol=1e-4, atol=1e-5)
     for k, theta in enumerate(models):
-        for n, value in theta.items():
-            torch.testing.assert_close(clients.params[n][k], value, rtol=1e-4, atol=1e-5)
+        close(clients.params, theta, k, rtol=1e-4)
 
     assert silent > 0 < taught  # both kinds of nodes exist
 

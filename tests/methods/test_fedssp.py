@@ -12,14 +12,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from .formulas import Model
-from .rounds import Make, start
+from .formulas import Model, adjacency
+from .rounds import PLAIN, Make, close, start
 
 H, L, HEADS = 4, 2, 2
 PARAMS: dict[str, Any] = {"heads": HEADS, "rate": 0.0, "tau": 3.0}
-TRAINING: dict[str, Any] = {
-    "kinds": ["gin"], "backbone": {"hidden": H, "layers": L, "dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0,
-}  # fmt: skip
+TRAINING = PLAIN | {"kinds": ["gin"], "backbone": {"hidden": H, "layers": L, "dropout": 0.0}}
 
 
 def linear(p: Model, name: str, x: torch.Tensor) -> torch.Tensor:
@@ -50,9 +48,7 @@ class Slow:
     def filters(self, graph: dgl.DGLGraph) -> dict[tuple[int, int], torch.Tensor]:
         """For each edge (target, source) the entries of U diag(g) U^T, eigenvalue by eigenvalue."""
         p, n = self.p, graph.num_nodes()
-        a = torch.zeros(n, n, dtype=torch.float64)
-        source, target = graph.edges()
-        a[target, source] = 1.0
+        a = adjacency(graph, torch.float64)
         values, vectors = np.linalg.eigh((torch.diag(a.sum(1)) - a).numpy())
         u = torch.from_numpy(vectors).float()
         code = torch.zeros(n, H + 1)
@@ -128,8 +124,7 @@ def test_rounds_equal_slow_loops(labelled_sets: Make) -> None:
                     theta[name] = mean
     (personal,) = run.simulation.personal_models()
     for k in range(3):
-        for name, value in models[k].items():
-            torch.testing.assert_close(personal[name][k], value, rtol=1e-3, atol=1e-5)
+        close(personal, models[k], k, rtol=1e-3)
     assert all(float(theta["preference"].abs().max()) > 0 for theta in models)
     (clients,) = run.simulation.client_batches
     scores = run.method.predict(personal, clients.network, clients.data)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import dgl
 import numpy as np
 import torch
@@ -11,14 +9,12 @@ import torch.nn.functional as F
 
 from fglbench.methods.fedstar import StructureCode
 
-from .formulas import adjacency
-from .rounds import Make, start
+from .formulas import adjacency, looped
+from .rounds import PLAIN, Make, close, start, stepped, tracked
 
 H, L, WALKS, DEGREES = 4, 2, 3, 4
 PARAMS = {"walks": WALKS, "degrees": DEGREES}
-TRAINING: dict[str, Any] = {
-    "kinds": ["gin"], "backbone": {"hidden": H, "layers": L, "dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0,
-}  # fmt: skip
+TRAINING = PLAIN | {"kinds": ["gin"], "backbone": {"hidden": H, "layers": L, "dropout": 0.0}}
 
 
 def slow_code(graph: dgl.DGLGraph) -> torch.Tensor:
@@ -43,10 +39,7 @@ def slow_logits(p: dict[str, torch.Tensor], graph: dgl.DGLGraph) -> torch.Tensor
     def linear(name: str, x: torch.Tensor) -> torch.Tensor:
         return x @ p[f"{name}.weight"] + p[f"{name}.bias"]
 
-    a = adjacency(graph)
-    looped = a + torch.eye(len(a))
-    root = looped.sum(1).rsqrt()
-    spread = root[:, None] * looped * root
+    a, spread = adjacency(graph), looped(graph)
     h, s = linear("input", graph.ndata["feat"]), linear("structure.input", slow_code(graph))
     for i in range(L):
         both = torch.cat([h, s], 1)
@@ -82,10 +75,9 @@ def test_rounds_equal_slow_loops(labelled_sets: Make) -> None:
         for k, client in enumerate(world.clients):
             train = client.masks["train"].nonzero().squeeze(1).tolist()
             for _ in range(2):
-                leaf = {n: v.clone().requires_grad_(True) for n, v in models[k].items()}
+                leaf = tracked(models[k])
                 logits = torch.stack([slow_logits(leaf, client.graphs[i]) for i in train])
-                grads = torch.autograd.grad(F.cross_entropy(logits, client.label[train]), list(leaf.values()))
-                models[k] = {n: v.detach() - rate * g for (n, v), g in zip(leaf.items(), grads, strict=True)}
+                models[k] = stepped(leaf, F.cross_entropy(logits, client.label[train]), rate)
         for name in model:
             if name.startswith("structure."):
                 mean = sum(size / 23 * theta[name] for size, theta in zip((9, 6, 8), models, strict=True))
@@ -93,8 +85,7 @@ def test_rounds_equal_slow_loops(labelled_sets: Make) -> None:
                     theta[name] = mean
     (personal,) = run.simulation.personal_models()
     for k in range(3):
-        for name, value in models[k].items():
-            torch.testing.assert_close(personal[name][k], value, rtol=1e-3, atol=1e-5)
+        close(personal, models[k], k, rtol=1e-3)
     (clients,) = run.simulation.client_batches
     logits = clients.network.forward(personal, clients.data).logits
     place = 0

@@ -16,12 +16,10 @@ from fglbench.datasets.federation import Federation
 from fglbench.methods.fedstruct import largest
 
 from .formulas import Model
-from .rounds import Make, start
+from .rounds import PLAIN, Make, close, start
 
 SIZES = (13, 7, 10)
-PLAIN: dict[str, Any] = {
-    "kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0, "lr": 0.2,
-}  # fmt: skip
+SGD = PLAIN | {"lr": 0.2}
 
 
 def walks(world: Federation, hops: int, powers: str) -> torch.Tensor:
@@ -60,7 +58,7 @@ def slow_logits(w: Model, s: torch.Tensor, world: Federation, k: int, bar: torch
 def test_two_rounds_equal_slow_loops(hops: int, powers: str, federation: Make) -> None:
     world, rate = federation(SIZES), 0.1
     params = {"width": 5, "hops": hops, "powers": powers, "keep": 0, "lr_vectors": rate}
-    run = start(world, "fedstruct", params, **PLAIN)
+    run = start(world, "fedstruct", params, **SGD)
     bar, state = walks(world, hops, powers), run.simulation.server.state
     model, s = run.simulation.server.initial_model(), state["vectors"].detach().clone()
     mean, square = torch.zeros_like(s), torch.zeros_like(s)
@@ -80,8 +78,7 @@ def test_two_rounds_equal_slow_loops(hops: int, powers: str, federation: Make) -
             total += SIZES[k] / sum(SIZES) * gradient
             reached = bar[client.graph.ndata["global_id"]].sum(0) > 0
             torch.testing.assert_close(uploads["gradient_of_vectors"][k], gradient[reached], rtol=1e-5, atol=1e-5)
-            for n, value in w.items():
-                torch.testing.assert_close(uploads["model"][n][k], value, rtol=1e-5, atol=1e-5)
+            close(uploads["model"], w, k)
         model = {n: sum(k / sum(SIZES) * m[n] for k, m in zip(SIZES, trained, strict=True)) for n in model}
         mean, square = 0.9 * mean + 0.1 * total, 0.999 * square + 0.001 * total**2
         s = s - rate * (mean / (1 - 0.9**number)) / ((square / (1 - 0.999**number)).sqrt() + 1e-8)
@@ -92,7 +89,7 @@ def test_two_rounds_equal_slow_loops(hops: int, powers: str, federation: Make) -
 
 def test_equal_vectors_add_a_constant_to_fedavg(federation: Make) -> None:
     """Layer norm maps equal entries to zeros, so all nodes get the same class scores."""
-    run = start(federation(SIZES), "fedstruct", **PLAIN)
+    run = start(federation(SIZES), "fedstruct", **SGD)
     (clients,), shown = run.simulation.client_batches, run.method.global_model(run.simulation.server)
     flat = {n: v.expand(3, *v.shape) for n, v in (shown | {"vectors": torch.ones_like(shown["vectors"])}).items()}
     gnn = clients.forward(flat, training=False).logits
@@ -104,7 +101,7 @@ def test_equal_vectors_add_a_constant_to_fedavg(federation: Make) -> None:
 def test_without_a_graph_in_the_model_clients_predict_as_on_the_whole_graph(keep: int, federation: Make) -> None:
     """Exchanged rows equal those of the whole graph."""
     world = federation(SIZES)
-    run = start(world, "fedstruct", {"hops": 3, "keep": keep}, **{**PLAIN, "kinds": ["mlp"]})
+    run = start(world, "fedstruct", {"hops": 3, "keep": keep}, **{**SGD, "kinds": ["mlp"]})
     run.round(1)
     (clients,), shown = run.simulation.client_batches, run.simulation.models()
     on_own = run.method.predict_own(shown.expanded(3), clients)

@@ -14,13 +14,11 @@ from fglbench.benchmark.engine.rng import stream
 from fglbench.methods.fggp.fggp import cluster_means
 
 from .formulas import Model, gcn, normal
-from .rounds import Make, start
+from .rounds import PLAIN, Make, close, start, stepped, tracked
 
 SIZES = (13, 7, 10)
 SEED = 1
-PLAIN: dict[str, Any] = {
-    "kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0, "lr": 0.05,
-}  # fmt: skip
+SGD = PLAIN | {"lr": 0.05}
 NEIGHBOURS, REFRESH, SHARE, RELAX, ALIGN = 2, 2, 0.4, 0.7, 0.5
 PARAMS: dict[str, Any] = {
     "neighbours": NEIGHBOURS, "refresh": REFRESH, "share": SHARE, "relaxation": RELAX, "view_weight": 0.8,
@@ -113,7 +111,7 @@ def test_rounds_equal_slow_loops(federation: Make, monkeypatch: pytest.MonkeyPat
     """Three rounds of models, prototypes and memory, and predictions by it. block: pairs of nodes in a block."""
     monkeypatch.setattr("fglbench.methods.fggp.views.BLOCK", block)
     world = federation(SIZES, seed=SEED)  # other seeds give ties of similarity up to rounding
-    run = start(world, "fggp", PARAMS, **PLAIN)
+    run = start(world, "fggp", PARAMS, **SGD)
     model = {n: v.clone() for n, v in run.simulation.server.initial_model().items()}
     slow_clients = [Slow(client, k, 5) for k, client in enumerate(world.clients)]
     memory: list[tuple[int, torch.Tensor]] = []
@@ -124,12 +122,10 @@ def test_rounds_equal_slow_loops(federation: Make, monkeypatch: pytest.MonkeyPat
                 slow.look_around(model)
             theta = dict(model)
             for _ in range(2):
-                leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
-                grads = torch.autograd.grad(slow.loss(leaf), list(leaf.values()))
-                theta = {n: v.detach() - 0.05 * g for (n, v), g in zip(leaf.items(), grads, strict=True)}
+                theta = tracked(theta)
+                theta = stepped(theta, slow.loss(theta), 0.05)
             trained.append(theta)
-            for n, value in theta.items():
-                torch.testing.assert_close(uploads["model"][n][k], value, rtol=1e-4, atol=1e-5)
+            close(uploads["model"], theta, k, rtol=1e-4)
             prototypes = slow.prototypes(*gcn(theta, slow.x, slow.plain))
             assert uploads["classes"][k].tolist() == list(prototypes)
             torch.testing.assert_close(

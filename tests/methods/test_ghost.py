@@ -17,13 +17,11 @@ from fglbench.benchmark.engine.train import train
 from fglbench.methods import ghost
 
 from .formulas import Model, gcn, generated, joined, normal
-from .rounds import Make, start
+from .rounds import PLAIN, Make, close, start, stepped, tracked
 
 SIZES = (13, 7, 10)
 D, H, C, SEED = 12, 8, 3, 5
-PLAIN: dict[str, Any] = {
-    "kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0, "lr": 0.05,
-}  # fmt: skip
+SGD = PLAIN | {"lr": 0.05}
 PARAMS: dict[str, Any] = {
     "epochs": 3,
     "graphs": 2,
@@ -55,7 +53,7 @@ def proxy_loss(w: Model, z: torch.Tensor, client: Any, p: Any) -> torch.Tensor:
 def test_the_round_equals_slow_loops(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ghost, "DROPOUT", 0.0)
     world = federation(SIZES)
-    run = start(world, "ghost", PARAMS, **PLAIN)
+    run = start(world, "ghost", PARAMS, **SGD)
     (clients,), p = run.simulation.client_batches, run.method
     first = {n: v.clone() for n, v in clients.params.items()}
     model = {n: v.clone() for n, v in run.simulation.server.initial_model().items()}
@@ -64,11 +62,9 @@ def test_the_round_equals_slow_loops(federation: Make, monkeypatch: pytest.Monke
         w, draws = {n: v[k] for n, v in first.items()}, stream(SEED, "noise", k)
         for _ in range(3):
             z = torch.from_numpy(draws.standard_normal((int(client.graph.ndata["train_mask"].sum()), 64), np.float32))
-            w = {n: v.detach().requires_grad_(True) for n, v in w.items()}
-            grads = torch.autograd.grad(proxy_loss(w, z, client, p), list(w.values()))
-            w = {n: v.detach() - 0.05 * g for (n, v), g in zip(w.items(), grads, strict=True)}
-        for n, value in w.items():
-            torch.testing.assert_close(uploads[n][k], value, rtol=1e-5, atol=1e-5)
+            w = tracked(w)
+            w = stepped(w, proxy_loss(w, z, client, p), 0.05)
+        close(uploads, w, k)
     theta = {n: v.requires_grad_(True) for n, v in model.items()}
     optimiser, draws = torch.optim.Adam(theta.values(), lr=1e-3), stream(SEED, "server")
     before: list[tuple[Model, Model]] = []
@@ -94,8 +90,7 @@ def test_the_round_equals_slow_loops(federation: Make, monkeypatch: pytest.Monke
                 loss.backward()
                 optimiser.step()
             before.append(({name: v.detach().clone() for name, v in theta.items()}, c))
-    for name, value in run.simulation.server.state["model"].items():
-        torch.testing.assert_close(value, theta[name].detach(), rtol=1e-4, atol=1e-4)
+    close(run.simulation.server.state["model"], theta, rtol=1e-4, atol=1e-4)
 
 
 def objective(t: Any, cost: np.ndarray, a: np.ndarray, b: np.ndarray) -> float:
@@ -125,7 +120,7 @@ def test_without_edges_the_plan_is_the_best_assignment() -> None:
 def test_retention_has_no_effect_with_one_graph(federation: Make) -> None:
     models = []
     for weight in (0.0, 100.0):
-        run = start(federation((20,)), "ghost", {**PARAMS, "graphs": 1, "lam_retention": weight}, **PLAIN)
+        run = start(federation((20,)), "ghost", {**PARAMS, "graphs": 1, "lam_retention": weight}, **SGD)
         run.round(1)
         models.append(run.simulation.server.state["model"])
     assert all(torch.equal(value, models[1][name]) for name, value in models[0].items())
@@ -133,7 +128,7 @@ def test_retention_has_no_effect_with_one_graph(federation: Make) -> None:
 
 def test_it_spends_at_most_the_epochs_of_all_rounds(federation: Make) -> None:
     for epochs, expected in ((4, 4), (100, 6)):
-        run = start(federation(SIZES), "ghost", {**PARAMS, "epochs": epochs}, rounds=3, **PLAIN)
+        run = start(federation(SIZES), "ghost", {**PARAMS, "epochs": epochs}, rounds=3, **SGD)
         run.round(1)
         (clients,) = run.simulation.client_batches
         assert {int(steps) for steps in clients.optimiser().steps["0.weight"]} == {expected}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from fglbench.methods.pfed1bs import Sketch, _flat, _plus, hadamard, packed, signs
+from fglbench.methods.pfed1bs import Sketch, _flat, _plus, packed, signs
 
 from .rounds import PLAIN, Make, close, descend, start
 
@@ -20,7 +20,7 @@ def dense(sketch: Sketch) -> torch.Tensor:
     return torch.tensor(parity) * sketch.flips / sketch.entries**0.5
 
 
-@pytest.mark.parametrize("width", [1, 2, 16, 19, 100])
+@pytest.mark.parametrize("width", [1, 2, 16, 19, 300])
 def test_sketch_equals_a_dense_product(width: int) -> None:
     sketch = Sketch(3, width, 0.4)
     phi = dense(sketch)
@@ -29,11 +29,6 @@ def test_sketch_equals_a_dense_product(width: int) -> None:
     w, z = torch.randn(3, width, generator=generator), torch.randn(3, sketch.entries, generator=generator)
     torch.testing.assert_close(sketch.of(w), w @ phi.T, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(sketch.transposed(z), z @ phi, rtol=1e-5, atol=1e-5)
-
-
-def test_hadamard_is_its_own_inverse() -> None:
-    rows = torch.randn(2, 512, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(hadamard(hadamard(rows)) / 512, rows)
 
 
 def test_bits_are_packed_eight_to_a_byte() -> None:
@@ -78,7 +73,7 @@ def test_rounds_equal_slow_loops(federation: Make) -> None:
         torch.testing.assert_close(signs(message.unsqueeze(0), sketch.entries)[0], v)
     (scored,) = run.simulation.personal_models()
     for k, model in enumerate(models):
-        close({n: scored[n][k] for n in model}, model)
+        close({n: scored[n] for n in model}, model, k)
 
 
 def test_statistics_are_not_sketched() -> None:

@@ -12,12 +12,12 @@ from fglbench.benchmark.engine import BACKBONES, METHODS, TrainConfig
 from fglbench.benchmark.engine.train import train
 from fglbench.datasets.federation import Federation
 
-from .rounds import start
+from .rounds import PLAIN, close, start
 
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
-PLAIN: dict[str, Any] = {**GCN, "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
 HEAD: dict[str, Any] = {"backbone": {"linear_head": True}}
 NINE: dict[str, Any] = {"backbone": {"hidden": 9}}  # a multiple of the number of classes
+DEEP: dict[str, Any] = {"backbone": {"layers": 4}}
 NO_DROPOUT: dict[str, Any] = {"backbone": {"dropout": 0}}
 THREE, FIVE = (13, 7, 10), (13, 7, 10, 9, 8)
 
@@ -48,6 +48,7 @@ OFF: dict[str, dict[str, Any]] = {
     "feddc": {"alpha": 0.0, "correction": "none", "lr": 0.2, "clip": None},
     "fggp": {"view_weight": 0, "align_weight": 0, "inference": "classifier"},
     "fedgkc": {"smkd": False, "kama": False},
+    "fedomd": {"alpha": 0, "beta": 0},
 }
 CASES = [
     Case("apple", {"rate": 0.0}, GCN, "local", {}, GCN, "clients", False, (20,)),
@@ -68,12 +69,16 @@ CASES = [
       for n in ("all", "train")),
     Case("fedper", {"own_layers": 0}, {}, "fedavg", {}, {}),
     Case("fedper", {"own_layers": 9}, GCN, "local", {}, GCN, "clients", False),
+    Case("fedomd", OFF["fedomd"], {}, "fedavg", {}, {"kinds": ["ortho-gcn"], **DEEP}, "server"),
+    Case("fedomd-cmd", OFF["fedomd"], {}, "fedavg", {}, {**GCN, **DEEP}, "server"),
+    Case("fedppn", {}, GCN, "local", {}, GCN | HEAD, "clients", False, rounds=1),
     Case("fedproto", {"lam": 0}, {}, "local", {}, HEAD, "clients", False, FIVE),
     Case("fedsage", {}, {}, "fedavg", {}, {"kinds": ["sage"], "weighting": "uniform"}, "server"),
     Case("fedsage+", {"neighbours": 0}, {}, "fedsage", {}, {}, "server", False),
     Case("fedspray", {"lambda_1": 0}, {}, "local", {}, {}, "clients"),
     Case("fedtad", {"server_epochs": 0}, {}, "fedavg", {}, {}),
     Case("fedtgp", {"lam": 0}, {}, "local", {}, HEAD, "clients", False, FIVE),
+    Case("feroma", {}, GCN, "fedavg", {}, GCN, exact=False, rounds=7),  # before profiles count
     Case("fggp", OFF["fggp"], {}, "fedavg", {}, GCN),
     Case("fgssl", {"contrast_weight": 0, "distil_weight": 0}, GCN, "fedavg", {}, GCN),
     Case("fgssl-fgsd", {}, GCN, "fgssl", {"contrast_weight": 0}, GCN),
@@ -116,10 +121,9 @@ def test_method_reduces_to_another(case: Case, federation: Callable[..., Federat
     other = start(world, case.other, case.other_params, **case.other_training)
     for number in range(1, case.rounds + 1):
         actual, expected = (of(run, run.round(number), case.what) for run in (mine, other))
-        tolerance = {"rtol": 0, "atol": 0} if case.exact else {"rtol": 1e-5, "atol": 1e-6}
         assert expected
-        for name, value in expected.items():
-            torch.testing.assert_close(actual[name], value, **tolerance)
+        rtol, atol = (0, 0) if case.exact else (1e-5, 1e-6)
+        close({n: actual[n] for n in expected}, expected, rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize(("method", "params", "training", "other", "other_training"), TERMS)

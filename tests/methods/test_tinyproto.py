@@ -60,7 +60,7 @@ def test_rounds_equal_slow_loops(scaling: str, federation: Make) -> None:
             table[j] = whole
     (scored,) = run.simulation.personal_models()
     for k, model in enumerate(models):
-        close({n: scored[n][k] for n in model}, model)
+        close({n: scored[n] for n in model}, model, k)
 
 
 def test_a_class_without_prototype_has_none_in_any_entry(federation: Make) -> None:

@@ -132,61 +132,48 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
+# Shapes of a stack, (name, row) of each client's parameters, the clients of each step, the steps in the end, and if the
+# clients have several architectures: four have 0, 1, 0, 1, and all have the parameter c.
+LAYOUTS: dict[str, tuple[Any, ...]] = {
+    "one": (
+        {"a": (3, 4, 2), "b": (3, 5)}, [[("a", k), ("b", k)] for k in range(3)],
+        [None, [0, 2], None, [1], [0, 1], None], [[5, 5, 4], [5, 5, 4]], False,
+    ),
+    "several": (
+        {Own(0, "a"): (2, 4, 2), Own(1, "b"): (2, 5), "c": (4, 3)},
+        [[(Own(k % 2, "ab"[k % 2]), k // 2), ("c", k)] for k in range(4)],
+        [None, [0, 3], None, [1], [2, 3], [1, 3], None], [[4, 4], [5, 6], [4, 5, 4, 6]], True,
+    ),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_the_stacked_optimiser_equals_one_optimiser_per_client(case: dict[str, Any]) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_stacked_optimiser_equals_one_optimiser_per_client(layout: str, case: dict[str, Any]) -> None:
     """Also if only some clients take a step."""
     torch.manual_seed(0)
-    config = TrainConfig(**case)
-    stack = {"a": torch.randn(3, 4, 2), "b": torch.randn(3, 5)}
-    singles = [{name: torch.nn.Parameter(value[k].clone()) for name, value in stack.items()} for k in range(3)]
+    shapes, places, sequence, steps, mixed = LAYOUTS[layout]
+    config, clients = TrainConfig(**case), range(len(places))
+    stack = {name: torch.randn(shape) for name, shape in shapes.items()}
+    singles = [[torch.nn.Parameter(stack[name][row].clone()) for name, row in each] for each in places]
     kind = torch.optim.Adam if config.optimiser == "adam" else torch.optim.SGD
     extra = {} if config.optimiser == "adam" else {"momentum": config.momentum}
-    references = [kind(each.values(), config.lr, weight_decay=config.weight_decay, **extra) for each in singles]
-    optimiser = StackedOptimiser(config)
-    for active in (None, [0, 2], None, [1], [0, 1], None):
+    references = [kind(each, config.lr, weight_decay=config.weight_decay, **extra) for each in singles]
+    network = Network([BACKBONES.build("gcn"), BACKBONES.build("gat")], clients)
+    optimiser = StackedOptimiser(config, **({"clients": clients, "network": network} if mixed else {}))
+    for active in sequence:
         grads = {name: 0.3 * torch.randn_like(value) for name, value in stack.items()}
         optimiser.step(stack, grads, active)
-        for k in range(3) if active is None else active:
-            for name, parameter in singles[k].items():
-                parameter.grad = grads[name][k].clone()
+        for k in clients if active is None else active:
+            for (name, row), parameter in zip(places[k], singles[k], strict=True):
+                parameter.grad = grads[name][row].clone()
             if config.grad_clip is not None:
-                torch.nn.utils.clip_grad_norm_(singles[k].values(), config.grad_clip)
+                torch.nn.utils.clip_grad_norm_(singles[k], config.grad_clip)
             references[k].step()
-    for k in range(3):
-        for name, parameter in singles[k].items():
-            torch.testing.assert_close(stack[name][k], parameter.detach())
-    assert optimiser.steps["a"].tolist() == [5, 5, 4]
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_stacked_optimiser_of_several_architectures_equals_one_optimiser_per_client(case: dict[str, Any]) -> None:
-    """Four clients have architectures 0, 1, 0, 1, and all have the parameter c."""
-    torch.manual_seed(0)
-    config = TrainConfig(**case)
-    network = Network([BACKBONES.build("gcn"), BACKBONES.build("gat")], range(4))
-    stack = {Own(0, "a"): torch.randn(2, 4, 2), Own(1, "b"): torch.randn(2, 5), "c": torch.randn(4, 3)}
-    names = [(Own(k % 2, "ab"[k % 2]), k // 2) for k in range(4)]
-    singles = [{"own": stack[name][row].clone(), "c": stack["c"][k].clone()} for k, (name, row) in enumerate(names)]
-    for single in singles:
-        for value in single.values():
-            value.requires_grad_(True)
-    kind = torch.optim.Adam if config.optimiser == "adam" else torch.optim.SGD
-    extra = {} if config.optimiser == "adam" else {"momentum": config.momentum}
-    references = [kind(each.values(), config.lr, weight_decay=config.weight_decay, **extra) for each in singles]
-    optimiser = StackedOptimiser(config, clients=(0, 1, 2, 3), network=network)
-    for active in (None, [0, 3], None, [1], [2, 3], [1, 3], None):
-        grads = {name: 0.5 * torch.randn_like(value) for name, value in stack.items()}
-        optimiser.step(stack, grads, active)
-        for k in range(4) if active is None else active:
-            name, row = names[k]
-            singles[k]["own"].grad, singles[k]["c"].grad = grads[name][row].clone(), grads["c"][k].clone()
-            if config.grad_clip is not None:
-                torch.nn.utils.clip_grad_norm_(singles[k].values(), config.grad_clip)
-            references[k].step()
-    for k, (name, row) in enumerate(names):
-        torch.testing.assert_close(stack[name][row], singles[k]["own"].detach())
-        torch.testing.assert_close(stack["c"][k], singles[k]["c"].detach())
-    assert [steps.tolist() for steps in optimiser.steps.values()] == [[4, 4], [5, 6], [4, 5, 4, 6]]
+    for k in clients:
+        for (name, row), parameter in zip(places[k], singles[k], strict=True):
+            torch.testing.assert_close(stack[name][row], parameter.detach())
+    assert [counts.tolist() for counts in optimiser.steps.values()] == steps
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -24,6 +24,8 @@ from fglbench.benchmark.engine.train import UnseenClients, train
 from fglbench.datasets.federation import Federation
 from fglbench.registry import UserError
 
+from ...methods.formulas import gcn, looped
+
 GCN = (BACKBONES.build("gcn", {"hidden": 8, "dropout": 0.0}),)
 CONFIG = TrainConfig(rounds=4, local_epochs=2)
 
@@ -66,21 +68,6 @@ def test_training_is_bitwise_identical_to_the_federation_without_them(method: st
             assert getattr(outcome, name) == getattr(plain, name)
 
 
-def dense(client) -> tuple[torch.Tensor, torch.Tensor]:
-    """(D^-1/2 (A + I) D^-1/2, X) of a client, both dense, edge by edge."""
-    nodes = client.graph.num_nodes()
-    hop = torch.eye(nodes)
-    for u, v in zip(*(ends.tolist() for ends in client.graph.edges()), strict=True):
-        hop[v, u] = 1
-    root = hop.sum(1).rsqrt()
-    return root[:, None] * hop * root[None, :], client.feat
-
-
-def logits(model: dict[str, torch.Tensor], hop: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    hidden = torch.relu(hop @ x @ model["0.weight"] + model["0.bias"])
-    return hop @ hidden @ model["1.weight"] + model["1.bias"]
-
-
 @pytest.mark.parametrize("method", ["fedavg", "ditto"])
 def test_scores_equal_a_slow_loop(method: str) -> None:
     config = CONFIG.model_copy(update={"unseen": 0.5, "unseen_epochs": 7})
@@ -90,17 +77,17 @@ def test_scores_equal_a_slow_loop(method: str) -> None:
     for number in numbers:
         client = node_federation().clients[number]
         label, masks = client.graph.ndata["label"], client.graph.ndata
-        (hop, x), test, trained = dense(client), masks["test_mask"].bool(), masks["train_mask"].bool()
+        hop, x, test, trained = looped(client.graph), client.feat, masks["test_mask"].bool(), masks["train_mask"].bool()
         model = {name: value.clone().requires_grad_() for name, value in models.server.items()}
 
         def score(params=model, hop=hop, x=x, test=test, label=label) -> float:
-            return accuracy_score(label[test], logits(params, hop, x).argmax(1)[test])
+            return accuracy_score(label[test], gcn(params, x, hop)[1].argmax(1)[test])
 
         assert outcome.per_client["unseen"][number] == pytest.approx(score(), abs=1e-6)
         adam = torch.optim.Adam(model.values(), lr=config.lr, weight_decay=config.weight_decay)
         for _ in range(7):
             adam.zero_grad()
-            F.cross_entropy(logits(model, hop, x)[trained], label[trained]).backward()
+            F.cross_entropy(gcn(model, x, hop)[1][trained], label[trained]).backward()
             adam.step()
         assert outcome.per_client["unseen_adapted"][number] == pytest.approx(score(), abs=1e-6)
     adapted, plain = (outcome.per_client[name] for name in ("unseen_adapted", "unseen"))
