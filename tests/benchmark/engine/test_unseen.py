@@ -7,6 +7,7 @@ import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from fglbench.datasets.federation import Federation
 from fglbench.registry import UserError
 
 from ...methods.formulas import gcn, looped
+from ...methods.rounds import close
 
 GCN = (BACKBONES.build("gcn", {"hidden": 8, "dropout": 0.0}),)
 CONFIG = TrainConfig(rounds=4, local_epochs=2)
@@ -69,12 +71,14 @@ def test_training_is_bitwise_identical_to_the_federation_without_them(method: st
 
 
 @pytest.mark.parametrize("method", ["fedavg", "ditto"])
-def test_scores_equal_a_slow_loop(method: str) -> None:
+def test_scores_and_models_equal_a_slow_loop(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, adapt = list[Any](), UnseenClients._adapted
+    monkeypatch.setattr(UnseenClients, "_adapted", lambda *given: made.append(adapt(*given)) or made[0])
     config = CONFIG.model_copy(update={"unseen": 0.5, "unseen_epochs": 7})
     outcome, models = run(node_federation(), method, config)
     numbers = held_out(outcome)
     assert len(numbers) == 2
-    for number in numbers:
+    for place, number in enumerate(numbers):
         client = node_federation().clients[number]
         label, masks = client.graph.ndata["label"], client.graph.ndata
         hop, x, test, trained = looped(client.graph), client.feat, masks["test_mask"].bool(), masks["train_mask"].bool()
@@ -89,6 +93,7 @@ def test_scores_equal_a_slow_loop(method: str) -> None:
             adam.zero_grad()
             F.cross_entropy(gcn(model, x, hop)[1][trained], label[trained]).backward()
             adam.step()
+        close(made[0], model, place, rtol=1e-4)
         assert outcome.per_client["unseen_adapted"][number] == pytest.approx(score(), abs=1e-6)
     adapted, plain = (outcome.per_client[name] for name in ("unseen_adapted", "unseen"))
     assert np.nansum(adapted) != np.nansum(plain)
