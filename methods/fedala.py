@@ -110,9 +110,6 @@ class FedALA(FedAvg):
         grads = torch.autograd.grad(losses.sum(), list(leaf.values()))
         return losses.detach(), dict(zip(leaf, grads, strict=True))
 
-    def personal_model(self, clients: ClientBatch) -> Params | None:
-        return clients.params
-
 
 STEADY = 10  # number of last losses whose deviation is compared with the threshold
 

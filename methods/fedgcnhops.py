@@ -82,7 +82,6 @@ class FedGCNHops(FedAvg):
     are the run's (released: 16, 2, 0.5, SGD 0.5, 3).
     """
 
-    family = "shared model"
     summary = "FedAvg of a GCN that gets sums of neighbours' features at other clients before training"
     title = "FedGCN (Yao, 2023)"
     venue = "NeurIPS 2023"

@@ -36,7 +36,6 @@ class FedPPN(PrototypeExchange):
     venue = "IEEE TAI 2025"
     paper_url = "https://doi.org/10.1109/TAI.2024.3490557"
     code_url = "https://github.com/poipoipoi233/FedPPN"
-    tasks = ("node",)
     travels = False
 
     steps: int = option(2, "steps of the propagation (code: 2 on Cora, tuned over 1 to 3)", ge=0, tune=[1, 2, 3])

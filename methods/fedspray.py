@@ -55,7 +55,6 @@ class FedSpray(LocalTraining):
     title = "FedSpray"
     venue = "KDD 2024"
     code_url = "https://github.com/xbfu/FedSpray"
-    tasks = ("node",)
     delivers = "personal"
     heterogeneous = True
 

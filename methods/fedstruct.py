@@ -87,7 +87,6 @@ class FedStruct(FedAvg):
     dropout, rate and epochs are the run's (released for Cora: 64, 0.75, Adam 0.005 and decay 5e-4, 1).
     """
 
-    family = "shared model"
     summary = "FedAvg with a learnt vector per node, mixed over many hops of the graph of all clients"
     title = "FedStruct"
     venue = "ICLR 2025"
@@ -248,9 +247,6 @@ class FedStruct(FedAvg):
 
     def global_model(self, server: Server) -> Params | None:
         return server.state["model"] | {VECTORS: server.state[VECTORS].detach()}
-
-    def personal_model(self, clients: ClientBatch) -> Params | None:
-        return clients.params
 
     @torch.no_grad()
     def predict_own(self, params: Params, clients: ClientBatch) -> torch.Tensor:

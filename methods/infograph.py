@@ -83,7 +83,6 @@ class InfoGraphFedProx(FedProx, InfoGraphFedAvg):
     statistics. All else, also messages, as infograph-fedavg.
     """
 
-    family = "graph sets"
     summary = "InfoGraph's graph codes, with FedProx's penalty"
     title = "InfoGraph + FedProx"
     venue = "ICLR 2020"

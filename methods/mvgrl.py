@@ -96,7 +96,6 @@ class MVGRLFedAvg(GraphMethod, FedAvg):
 class MVGRLFedProx(FedProx, MVGRLFedAvg):
     """MVGRL's loss + mu/2 ||theta - theta_g||^2 (Li et al., MLSys 2020). All else, also messages, as mvgrl-fedavg."""
 
-    family = "graph sets"
     summary = "MVGRL's graph codes, with FedProx's penalty"
     title = "MVGRL + FedProx"
     venue = "ICML 2020"

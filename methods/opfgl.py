@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,7 +17,6 @@ from ..benchmark.engine import (
     Batch,
     ClientBatch,
     Download,
-    Goal,
     Params,
     Phase,
     Server,
@@ -77,7 +76,6 @@ class OPFGL(LocalTraining):
     venue = "arXiv 2024"
     paper_url = "https://arxiv.org/abs/2411.11304"
     code_url = "https://github.com/Youth-49/O-pFGL"
-    tasks: ClassVar[tuple[Goal, ...]] = ("node",)
     delivers = "personal"
     heterogeneous = True
 

@@ -42,7 +42,6 @@ class S2FGL(FedAvg):
     Backbone, rate and epochs are the run's (released: ACM-GCN of width 128, SGD 0.2, 10).
     """
 
-    family = "shared model"
     summary = "FedAvg with penalties for the distance to class prototypes and to the received model's frequencies"
     title = "S2FGL"
     venue = "ICML 2025"
