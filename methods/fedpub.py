@@ -135,7 +135,7 @@ class FedPub(LocalTraining):
         if "proxy" not in clients.cache:
             proxy = clients.state["proxy"]
             clients.cache["proxy"] = tiled(proxy["feature"][0], proxy["edge"][0], len(clients))
-        hidden = clients.network.forward(self.pruned(clients), (clients.cache["proxy"],)).pre[-1]
+        hidden = clients.network.forward(self.personal_model(clients), (clients.cache["proxy"],)).pre[-1]
         return hidden.view(len(clients), -1, hidden.shape[1]).mean(1)
 
     def server(self, server: Server, uploads: Tree) -> Download:
@@ -143,14 +143,9 @@ class FedPub(LocalTraining):
 
     # -- evaluation -------------------------------------------------------------------------------------------------
 
-    def pruned(self, clients: ClientBatch) -> Params:
-        """Return the clients' weights (K, ...) outside training."""
-        return masked(
-            clients.params, {n: mask * (mask.abs() >= self.prune) for n, mask in clients.state["mask"].items()}
-        )
-
-    def personal_model(self, clients: ClientBatch) -> Params | None:
-        return self.pruned(clients)
+    def personal_model(self, clients: ClientBatch) -> Params:
+        masks = {n: mask * (mask.abs() >= self.prune) for n, mask in clients.state["mask"].items()}
+        return masked(clients.params, masks)
 
 
 def masked(params: Params, masks: Params) -> Params:

@@ -34,15 +34,12 @@ class LGFedAvg(CommonWidth):
         return {"head": {name: value for name, value in model.items() if name.startswith(HEAD)}}
 
     def client(self, clients: ClientBatch) -> Tree:
-        clients.params = self._with_global_head(clients)
+        clients.params = self.personal_model(clients)
         clients.fit(self.local_loss)
         return {"head": clients.network.part(clients.params, HEAD)}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         return average(uploads, server.weights)
 
-    def personal_model(self, clients: ClientBatch) -> Params | None:
-        return self._with_global_head(clients)
-
-    def _with_global_head(self, clients: ClientBatch) -> Params:
+    def personal_model(self, clients: ClientBatch) -> Params:
         return clients.network.with_part(clients.params, clients.received["head"])

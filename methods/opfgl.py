@@ -109,7 +109,7 @@ class OPFGL(LocalTraining):
         return self
 
     def phases(self, config: TrainConfig) -> list[Phase]:
-        return [Phase((Step(self.tell, self.build), Step(self.client, self.server)), 1)]
+        return [Phase((Step(self.tell, self.build), Step(self.client)), 1)]
 
     # -- statistics -------------------------------------------------------------------------------------------------
 
@@ -251,9 +251,6 @@ class OPFGL(LocalTraining):
             propagation = SparseMatrix(sp.block_diag([matrix] * k, "csr"), symmetric=True)
             batches.append(replace(tiled(x, ends, k), propagation=propagation))
         return batches
-
-    def server(self, server: Server, uploads: Tree) -> Download:
-        return {}
 
 
 def dense(matrix: Any) -> np.ndarray:

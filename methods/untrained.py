@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 
 from ..benchmark.engine import (
     METHODS,
     Backbone,
     Batch,
     ClientBatch,
-    Download,
     GraphBatch,
     GraphMethod,
     GraphRows,
@@ -30,6 +28,7 @@ from ..benchmark.engine import (
     segment_product,
     segment_sum,
 )
+from .parts.prototypes import class_counts
 
 
 class Untrained(Method):
@@ -40,12 +39,9 @@ class Untrained(Method):
     heterogeneous = True
 
     def phases(self, config: TrainConfig) -> list[Phase]:
-        return [Phase((Step(self.client, self.server),), 1)]
+        return [Phase((Step(self.client),), 1)]
 
     def client(self, clients: ClientBatch) -> Tree:
-        return {}
-
-    def server(self, server: Server, uploads: Tree) -> Download:
         return {}
 
 
@@ -65,9 +61,7 @@ class Majority(Untrained):
     delivers = "personal"
 
     def prepare(self, clients: ClientBatch) -> None:
-        batch, rows = clients.batch, clients.batch.rows["train"]
-        votes = F.one_hot(batch.label[rows], clients.classes).float()
-        clients.state["votes"] = segment_sum(votes, batch.owner[rows], len(clients))
+        clients.state["votes"] = class_counts(clients.batch, clients.classes).float()
 
     def personal_model(self, clients: ClientBatch) -> Params | None:
         return {"votes": clients.state["votes"]}

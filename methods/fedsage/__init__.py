@@ -5,14 +5,5 @@ from .neighgen import Impaired, NeighGen, first_hidden, hide, impair, match
 from .turn import Generation, Turn
 
 __all__ = [
-    "FedSage",
-    "FedSagePlus",
-    "Generation",
-    "Impaired",
-    "NeighGen",
-    "Turn",
-    "first_hidden",
-    "hide",
-    "impair",
-    "match",
-]
+    "FedSage", "FedSagePlus", "Generation", "Impaired", "NeighGen", "Turn", "first_hidden", "hide", "impair", "match",
+]  # fmt: skip

@@ -242,17 +242,13 @@ class FGGP(FedAvg):
     def predict(self, params: Params, network: Network, data: Sequence[Batch]) -> torch.Tensor:
         if "memory.rows" not in params:
             return super().predict(params, network, data)
-        embedding = unit_rows(network.forward(params, data).embedding)
+        out = network.forward(params, data)
+        embeddings = unit_rows(out.embedding).split(list(network.sizes(data)))
         logits = []
-        sizes = list(network.sizes(data))
-        of_clients = zip(embedding.split(sizes), params["memory.rows"], params["memory.classes"], strict=True)
+        of_clients = zip(embeddings, params["memory.rows"], params["memory.classes"], strict=True)
         for client_rows, rows, classes in of_clients:
             cosine, place = (client_rows @ rows.T).topk(min(self.nearest, len(rows)), dim=1)
             weight = (cosine / self.temperature).softmax(1)
-            vote = weight.new_zeros(len(client_rows), self._classes(params)).scatter_add_(1, classes[place], weight)
+            vote = weight.new_zeros(len(client_rows), out.logits.shape[1]).scatter_add_(1, classes[place], weight)
             logits.append((vote + FLOOR).log())
         return torch.cat(logits)
-
-    @staticmethod
-    def _classes(params: Params) -> int:
-        return next(reversed([value for name, value in params.items() if name.endswith(".bias")])).shape[1]
