@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tensors, Tree, option
+from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tensors, Tree, of_shape, option
 from .fedavg import LocalTraining
 
 RELATION = "relation"  # p_i - p_0
@@ -66,7 +66,7 @@ class Apple(LocalTraining):
             self_weight = relation[rows, places]
             model = {
                 name: mixed(relation * others, value)
-                + self_weight.view(-1, *[1] * (value.dim() - 2)) * clients.params[name]
+                + of_shape(self_weight, clients.params[name]) * clients.params[name]
                 for name, value in cores.items()
             }
             task = clients.cross_entropy(clients.forward(clients.params | model).logits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from ..benchmark.engine import METHODS, ClientBatch, Params, Tensors, Tree, option
+from ..benchmark.engine import METHODS, ClientBatch, Params, Tensors, Tree, of_shape, option
 from .fedavg import FedAvg
 from .parts.personal import last_layers
 
@@ -58,7 +58,7 @@ class FedALA(FedAvg):
             clients.state["share"] = self._train_share(clients, start, gap)
             mixed = self._mix(start, gap, clients.state["share"])
             trained = clients.state["trained"] > 0
-            clients.load({n: torch.where(_broadcast(trained, v), v, received[n]) for n, v in mixed.items()})
+            clients.load({n: torch.where(of_shape(trained, v), v, received[n]) for n, v in mixed.items()})
         clients.state["trained"] = clients.state["trained"] + 1
         clients.fit(self.local_loss)
         return {"model": clients.params}
@@ -78,7 +78,7 @@ class FedALA(FedAvg):
             losses.append(loss)
             share = {
                 name: torch.where(
-                    _broadcast(learns, value), (value - self.eta * grads[name] * gap[name]).clamp(0, 1), value
+                    of_shape(learns, value), (value - self.eta * grads[name] * gap[name]).clamp(0, 1), value
                 )
                 for name, value in share.items()
             }
@@ -112,7 +112,3 @@ class FedALA(FedAvg):
 
 
 STEADY = 10  # number of last losses whose deviation is compared with the threshold
-
-
-def _broadcast(clients: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    return clients.view(-1, *[1] * (value.dim() - 1))

@@ -6,7 +6,18 @@ from typing import Literal
 
 import torch
 
-from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tensors, TrainConfig, Tree, option
+from ..benchmark.engine import (
+    METHODS,
+    ClientBatch,
+    Download,
+    Params,
+    Server,
+    Tensors,
+    TrainConfig,
+    Tree,
+    of_shape,
+    option,
+)
 from .fedavg import FedAvg
 
 
@@ -131,7 +142,7 @@ class FedDC(FedAvg):
 
 def _divided(value: torch.Tensor, size: torch.Tensor | None) -> torch.Tensor:
     """Return value (K, ...) divided by size (K,); unchanged if size is None."""
-    return value if size is None else value / size.view(-1, *[1] * (value.dim() - 1))
+    return value if size is None else value / of_shape(size, value)
 
 
 def _zeros(params: Params) -> Params:

@@ -27,6 +27,7 @@ from ..benchmark.engine import (
     average,
     dropout,
     glorot,
+    of_shape,
     option,
     segment_add,
     segment_product,
@@ -300,5 +301,5 @@ def group_mean(values: torch.Tensor, group: torch.Tensor, member: torch.Tensor, 
     """
     flat, place, counts = values.flatten(0, 1), group.flatten(), member.flatten()
     total = torch.zeros_like(old).index_add_(0, place[counts], flat[counts])
-    number = torch.bincount(place[counts], minlength=len(old)).view(-1, *[1] * (old.dim() - 1))
+    number = of_shape(torch.bincount(place[counts], minlength=len(old)), old)
     return torch.where(number > 0, total / number.clamp(min=1), old)

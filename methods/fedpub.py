@@ -22,6 +22,7 @@ from ..benchmark.engine import (
     TrainConfig,
     Tree,
     as_graph,
+    of_shape,
     option,
     section,
 )
@@ -125,7 +126,7 @@ class FedPub(LocalTraining):
             for name, received in clients.received["model"].items():
                 gap = clients.params[name] - received
                 norm = gap.flatten(1).norm(dim=1).clamp_(min=torch.finfo(gap.dtype).tiny)  # gradient 0 at distance 0
-                with_penalties[name] = grads[name].addcmul(gap, (self.proximal / norm).view(-1, *[1] * (gap.dim() - 1)))
+                with_penalties[name] = grads[name].addcmul(gap, of_shape(self.proximal / norm, gap))
         return with_penalties
 
     @torch.no_grad()

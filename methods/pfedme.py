@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..benchmark.engine import METHODS, ClientBatch, Params, Server, Tree, average, option
+from ..benchmark.engine import METHODS, ClientBatch, Params, Server, Tree, average, of_shape, option
 from .fedavg import FedAvg
 
 
@@ -72,7 +72,7 @@ class PFedMe(FedAvg):
         if clients.epochs is not None:
             rate[torch.tensor(clients.epochs) <= end - self.inner] = 0
         for name, value in w.items():
-            w[name] = value - rate.view(-1, *[1] * (value.dim() - 1)) * (value - clients.params[name])
+            w[name] = value - of_shape(rate, value) * (value - clients.params[name])
 
     def aggregate(self, server: Server, models: Params) -> Params:
         mean, last = average(models, server.weights), server.state["model"]

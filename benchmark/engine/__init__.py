@@ -9,7 +9,7 @@ Authors of methods and tasks import all they need from here.
 - messages: `Tree`, `Download`, `Each`, `transform`, `in_parts`, `Parts`; models: `Params`, `Tensors`, `Forward`
 - architectures: `BACKBONES`, `Backbone`, those of the benchmark, `affine`, `glorot`, `linear_map`, `linear_maps`,
   `Encoder` (sets of graphs); `GraphModel` and `GraphRows` (graph classification); clusters: `k_means`
-- arithmetic per client: `segment_*`, `dropout`, `owners`, `SparseMatrix`, `to_torch_csr`, `take_rows`
+- arithmetic per client: `segment_*`, `of_shape`, `dropout`, `owners`, `SparseMatrix`, `to_torch_csr`, `take_rows`
 - arithmetic per edge, under DGL's names: `active_kernels()`
 - devices: `as_graph`, `on_host`, `placed`; graphs and the clients' data are always on the host
 - tasks: `Task`, `add_task`; `Evaluator`, `Scored`, `Models`, `Target`, `MEASURES`, `LabelledRows`,
@@ -61,6 +61,7 @@ from .sampled_batch import SampledClientBatch
 from .segment_ops import (
     SparseMatrix,
     dropout,
+    of_shape,
     owners,
     segment_add,
     segment_dot,
@@ -83,7 +84,7 @@ __all__ = [
     "SampledClientBatch", "Scored", "Server", "Skip", "SparseMatrix", "Step", "Streams", "Target", "Task", "Tensors",
     "TorchMethod", "TrainConfig", "Tree", "UserError", "active_kernels", "add_task", "affine", "as_graph", "average",
     "collate", "dropout", "encoder_of", "glorot", "graph_models", "in_parts", "is_statistic", "k_means", "linear_map",
-    "linear_maps", "neighbours", "normalised", "on_host", "option", "owners", "placed", "rate", "section",
+    "linear_maps", "neighbours", "normalised", "of_shape", "on_host", "option", "owners", "placed", "rate", "section",
     "segment_add", "segment_dot", "segment_product", "segment_sum", "stream", "take_rows", "to_scipy_csr",
     "to_torch_csr", "torch_source", "transform", "union_client", "whole_client",
 ]  # fmt: skip

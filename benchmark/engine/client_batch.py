@@ -17,7 +17,7 @@ from .lazy import Lazy
 from .optim import StackedOptimiser, Tensors, cross_entropy, sum_squares
 from .payload import Tree, architecture
 from .rng import Streams
-from .segment_ops import is_shared, segment_sum
+from .segment_ops import is_shared, of_shape, segment_sum
 
 Loss = Callable[["ClientBatch"], torch.Tensor]
 Adjust = Callable[["ClientBatch", Tensors], Tensors]
@@ -173,7 +173,7 @@ class ClientBatch:
         if self.epochs is None:
             return value
         done = torch.tensor(self.epochs, dtype=value.dtype) / self.config.local_epochs
-        return value / done.view(-1, *[1] * (value.dim() - 1))
+        return value / of_shape(done, value)
 
     @property
     def inputs(self) -> Features | None:

@@ -44,7 +44,8 @@ from .config import TrainConfig
 from .method import Server
 from .payload import Download, Each, Tree
 from .rng import stream
-from .transforms import Transform, check_models, norms, of_shape, per_parameter
+from .segment_ops import of_shape
+from .transforms import Transform, check_models, norms, per_parameter
 
 UPDATE_ATTACKS = ("sign_flip", "gaussian", "small_deviation")
 SIGN_SCALE, GAUSSIAN_SCALE, DEVIATIONS = -4.0, 100.0, 1.5

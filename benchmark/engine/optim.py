@@ -19,7 +19,7 @@ from .features import rows_of, stored
 from .kernels import active_kernels, applied
 from .lazy import in_parts, whole
 from .payload import architecture
-from .segment_ops import segment_sum
+from .segment_ops import of_shape, segment_sum
 
 if TYPE_CHECKING:
     from .backbone import Network
@@ -203,8 +203,7 @@ def clip_per_client(grads: Tensors, bound: float, positions: Rows | None) -> Ten
     for name, grad in grads.items():
         by_rows = rows_of(grad)
         factor = of_all if positions is None else of_all[positions[architecture(name)]]
-        shaped = factor.view(-1, *[1] * (grad.dim() - 1))
-        clipped[name] = grad * shaped if by_rows is None else in_parts(by_rows.scaled(factor))
+        clipped[name] = grad * of_shape(factor, grad) if by_rows is None else in_parts(by_rows.scaled(factor))
     return clipped
 
 

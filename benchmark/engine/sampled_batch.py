@@ -21,6 +21,7 @@ from .client_batch import ClientBatch
 from .config import TrainConfig
 from .device import on_host, placed
 from .features import Features
+from .segment_ops import of_shape
 
 if TYPE_CHECKING:
     from .method import Method
@@ -88,7 +89,7 @@ class MinibatchClientBatch(ClientBatch):
     def of_a_step(self, value: torch.Tensor) -> torch.Tensor:
         value = super().of_a_step(value)
         steps = [max(1, len(cut(rows, self.config.batch_size))) for rows in self._trained]
-        return value / torch.tensor(steps, dtype=value.dtype).view(-1, *[1] * (value.dim() - 1))
+        return value / of_shape(torch.tensor(steps, dtype=value.dtype), value)
 
     def steps(self) -> Iterator[list[int] | None]:
         """An epoch of minibatches of `config.batch_size` training rows, in an order drawn from each client's stream.

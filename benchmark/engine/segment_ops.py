@@ -254,6 +254,11 @@ def segment_sum(values: torch.Tensor, owner: torch.Tensor, clients: int) -> torc
     return values.new_zeros((clients, *values.shape[1:])).index_add_(0, owner, values)
 
 
+def of_shape(per_client: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """(K,) -> (K, 1, ...), with as many axes as `value` (K, ...)."""
+    return per_client.view(-1, *[1] * (value.dim() - 1))
+
+
 class _Masked(Function):
     """rows * scale where `keep`, else 0. The backward pass stores the mask in bytes: a quarter of the memory."""
 

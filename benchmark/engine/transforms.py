@@ -20,6 +20,7 @@ from .method import Phase, Server, at_home, average, crossing
 from .optim import sum_squares
 from .payload import Download, Each, Tree
 from .rng import stream, torch_source
+from .segment_ops import of_shape
 
 MODEL, HOME = "model", "layers at home"  # the name of uploaded models, and of the layers kept in a client's state
 
@@ -87,11 +88,6 @@ def norms(update: Tree) -> torch.Tensor:
     """(K,) 2-norms of the clients' updates, over all parameters of all models."""
     flat = {f"{name}.{key}": value for name, model in update.items() for key, value in model.items()}
     return sum_squares(flat).sqrt()
-
-
-def of_shape(per_client: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """(K,) -> (K, 1, ...), with as many axes as `value` (K, ...)."""
-    return per_client.view(-1, *[1] * (value.dim() - 1))
 
 
 class Transform:
