@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 
 from ..benchmark.engine import METHODS, Server, Tree, option
-from .parts.prototypes import PrototypeDistance, weighted_mean
+from .parts.prototypes import PrototypeDistance, last_table, weighted_mean
 
 
 @METHODS.register("fedproto")
@@ -44,4 +44,5 @@ class FedProto(PrototypeDistance):
     def combine(self, server: Server, uploads: Tree, sent: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
         if self.server_weights == "clients":
             return super().combine(server, uploads, sent, classes)
-        return weighted_mean(server, sent, classes, torch.cat(uploads["counts"]).to(sent.dtype))
+        weight = torch.cat(uploads["counts"]).to(sent.dtype)
+        return weighted_mean(sent, classes, weight, last_table(server, sent.shape[1]))

@@ -17,12 +17,11 @@ from ..benchmark.engine import (
     linear_maps,
     option,
     segment_product,
-    segment_sum,
     torch_source,
 )
 from .fedavg import LocalTraining
 from .parts.dual import kl
-from .parts.prototypes import class_means, of_held
+from .parts.prototypes import class_means, of_held, weighted_mean
 
 START = 0.1  # initial value of all entries of a node's proxy (released code)
 STEP = 0.01  # difference between consecutive classes in the server's initial proxies (released code)
@@ -74,10 +73,7 @@ class FedSpray(LocalTraining):
 
     def server(self, server: Server, uploads: Tree) -> Download:
         sent, classes, share = (torch.cat(uploads[name]) for name in ("prototypes", "classes", "counts"))
-        total = segment_sum(sent * share.unsqueeze(1), classes, server.classes)
-        mass = segment_sum(share, classes, server.classes).unsqueeze(1)
-        old = server.state["proxies"]
-        server.state["proxies"] = torch.where(mass > 0, total / mass.masked_fill(mass == 0, 1), old)
+        server.state["proxies"] = weighted_mean(sent, classes, share, server.state["proxies"])
         return {"model": average(uploads["model"], server.weights), "proxies": server.state["proxies"]}
 
     # -- clients ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from ..benchmark.engine import METHODS, ClientBatch, Download, Server, Tree, option, placed
 from .fedavg import FedAvg
-from .parts.prototypes import class_means, of_held
+from .parts.prototypes import class_means, of_held, weighted_mean
 
 TERMS = 12  # of the series of P: the next one is below (1 - alpha)^13, 2e-11 at the default alpha
 
@@ -129,9 +129,8 @@ class S2FGL(FedAvg):
             means, counts, classes = (
                 torch.cat([uploads[name][k] for k in chosen]) for name in ("prototypes", "counts", "classes")
             )
-            mass = means.new_zeros(server.classes).index_add_(0, classes, counts.to(means.dtype))
-            total = means.new_zeros(server.classes, means.shape[1]).index_add_(0, classes, means * counts.unsqueeze(1))
-            book.append(total / mass.clamp(min=1).unsqueeze(1))
+            none = means.new_zeros(server.classes, means.shape[1])
+            book.append(weighted_mean(means, classes, counts.to(means.dtype), none))
         assert isinstance(download, dict)
         return download | {"repository": torch.stack(book, 1)}
 

@@ -90,7 +90,7 @@ class TinyProto(PrototypeDistance):
         s = server.classes / uploads["count"].sum().clamp(min=1) if self.scaling == "relative" else self.scale
         total = segment_sum(s * sent, classes, server.classes)
         held = torch.bincount(classes, minlength=server.classes).unsqueeze(1) > 0
-        return torch.where(held, total, last_table(server, total))
+        return torch.where(held, total, last_table(server, sent.shape[1]))
 
 
 def masks(source: np.random.Generator, classes: int, blocks: int, count: int) -> torch.Tensor:

@@ -96,7 +96,7 @@ class PrototypeExchange(CommonWidth):
 
     def combine(self, server: Server, uploads: Tree, sent: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
         """Return the global table (C, h). sent: all uploaded prototypes (n, h); classes: (n,)."""
-        return weighted_mean(server, sent, classes, torch.ones(len(sent)))
+        return weighted_mean(sent, classes, torch.ones(len(sent)), last_table(server, sent.shape[1]))
 
     def table(self, clients: ClientBatch) -> torch.Tensor | None:
         """Return the received table of each client (K, C, h), None before the first one."""
@@ -104,19 +104,19 @@ class PrototypeExchange(CommonWidth):
         return table
 
 
-def weighted_mean(server: Server, sent: torch.Tensor, classes: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Return the mean of the prototypes of each class (C, h); the last one of a class that no client sent.
+def weighted_mean(sent: torch.Tensor, classes: torch.Tensor, weight: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+    """Return the mean of the prototypes of each class (C, h); the row of `old` for a class that no client sent.
 
     sent: (n, h) prototypes; classes, weight: (n,).
     """
-    total = segment_sum(sent * weight.unsqueeze(1), classes, server.classes)
-    mass = segment_sum(weight, classes, server.classes).unsqueeze(1)
-    return torch.where(mass > 0, total / mass, last_table(server, total))
+    total = segment_sum(sent * weight.unsqueeze(1), classes, len(old))
+    mass = segment_sum(weight, classes, len(old)).unsqueeze(1)
+    return torch.where(mass > 0, total / mass, old)
 
 
-def last_table(server: Server, like: torch.Tensor) -> torch.Tensor:
-    """Return the table of the last round, all nan before the first one. like: a table."""
-    table: torch.Tensor = server.state.get("prototypes", torch.full_like(like, torch.nan))
+def last_table(server: Server, width: int) -> torch.Tensor:
+    """Return the table (C, width) of the last round, all nan before the first one."""
+    table: torch.Tensor = server.state.get("prototypes", torch.full((server.classes, width), torch.nan))
     return table
 
 
