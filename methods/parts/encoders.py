@@ -2,8 +2,9 @@
 padded to a few sizes, for batched products within each graph.
 
 Methods whose paper fixes the architecture build them (`Method.architecture`), with width and depth of the run's
-backbone and without dropout. Rows are dense; `sizes`: rows per client, possibly 0. Also losses of unsupervised graph
-learning: local-global mutual information, and contrast between two views.
+backbone and without dropout. Linear maps start Glorot-uniform with zero bias, as in InfoGraph's and MVGRL's released
+code. Rows are dense; `sizes`: rows per client, possibly 0. Also losses of unsupervised graph learning: local-global
+mutual information, and contrast between two views.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ...benchmark.engine import (
     Operator,
     Params,
     Streams,
-    glorot,
+    linear_maps,
     normalised,
     option,
     owners,
@@ -58,8 +59,8 @@ class GINEncoder(Encoder):
     def draw(self, features: int, source: torch.Generator) -> Params:
         params: Params = {}
         for i in range(self.layers):
-            params |= init_linear(f"{i}.inner", self.hidden if i else features, self.hidden, source)
-            params |= init_linear(f"{i}.outer", self.hidden, self.hidden, source)
+            inner, outer = (self.hidden if i else features, self.hidden), (self.hidden, self.hidden)
+            params |= linear_maps({f"{i}.inner": inner, f"{i}.outer": outer}, source, "glorot")
             if self.batch_norm:
                 ones, zeros = torch.ones(self.hidden), torch.zeros(self.hidden)
                 values = {"weight": ones, "bias": zeros, "running_mean": zeros, "running_var": ones}
@@ -89,7 +90,7 @@ class GCNEncoder(Encoder):
     def draw(self, features: int, source: torch.Generator) -> Params:
         params: Params = {}
         for i in range(self.layers):
-            params |= init_linear(f"{i}", self.hidden if i else features, self.hidden, source)
+            params |= linear_maps({f"{i}": (self.hidden if i else features, self.hidden)}, source, "glorot")
             params[f"{i}.slope"] = torch.tensor([0.25])
         return params
 
@@ -113,9 +114,9 @@ class Head(Encoder):
     activation: str = option("relu", "relu, or prelu with one slope per layer", pattern="^p?relu$")
 
     def draw(self, features: int, source: torch.Generator) -> Params:
-        params = init_linear("shortcut", self.inputs, self.out, source)
+        params = linear_maps({"shortcut": (self.inputs, self.out)}, source, "glorot")
         for i in range(3):
-            params |= init_linear(f"{i}", self.out if i else self.inputs, self.out, source)
+            params |= linear_maps({f"{i}": (self.out if i else self.inputs, self.out)}, source, "glorot")
             if self.activation == "prelu":
                 params[f"{i}.slope"] = torch.tensor([0.25])
         return params
@@ -132,11 +133,6 @@ class Head(Encoder):
 def named(params: Params, prefix: str) -> Params:
     """Return the parameters whose names start with `prefix.`, without the prefix."""
     return {name.removeprefix(f"{prefix}."): v for name, v in params.items() if name.startswith(f"{prefix}.")}
-
-
-def init_linear(name: str, n_in: int, n_out: int, source: torch.Generator) -> Params:
-    """Return Glorot-uniform weight (in, out) and zero bias, as in InfoGraph's and MVGRL's released code."""
-    return {f"{name}.weight": glorot(n_in, n_out, source), f"{name}.bias": torch.zeros(n_out)}
 
 
 def linear(params: Params, name: str, rows: torch.Tensor, sizes: Sizes) -> torch.Tensor:
