@@ -270,7 +270,7 @@ class AdaFGL(FedAvg):
         def mlp(head: str, slope: str, z: torch.Tensor, layers: int) -> torch.Tensor:
             for i in range(1, layers):
                 z = prelu(z, params[f"{slope}.slope"], batch.sizes)
-                z = z if streams is None else dropout(z, backbone.dropout, streams, batch.sizes)
+                z = dropout(z, backbone.dropout, streams, batch.sizes)
                 z = linear(params, f"{head}.{i}", z, batch.sizes)
             return z
 

@@ -59,7 +59,7 @@ class FusedSAGE(GraphSAGE):
     def fused(self, params: Params, batch: Batch, mended: torch.Tensor, streams: Streams | None = None) -> Forward:
         """Return the forward pass with m_v, `mended` (N, width). streams: given in training only."""
         pre: list[torch.Tensor] = []
-        h: torch.Tensor | Features = batch.x if streams is None else batch.x.dropout(self.input_dropout, streams)
+        h: torch.Tensor | Features = batch.x.dropout(self.input_dropout, streams)
         for i in range(self.layers):
             mended = linear(params, f"mend.{i}", mended, batch.sizes)
             z = self.whole_layer(params, i, h, batch) + mended

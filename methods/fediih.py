@@ -68,7 +68,7 @@ class DisentangledGNN(Backbone):
 
     def hidden_rows(self, params: Params, batch: Batch, streams: Streams | None = None) -> torch.Tensor:
         """Return the last hidden layer (N, M h), with dropout in training."""
-        x = batch.x if streams is None else batch.x.dropout(self.input_dropout, streams)
+        x = batch.x.dropout(self.input_dropout, streams)
         weight, bias = (torch.cat([params[f"{m}.{n}"] for m in range(self.factors)], -1) for n in ("weight", "bias"))
         h = self._activated(segment_add(x @ weight, bias, batch.sizes), batch, streams)
         for _ in range(self.convolutions):
@@ -76,8 +76,7 @@ class DisentangledGNN(Backbone):
         return h
 
     def _activated(self, z: torch.Tensor, batch: Batch, streams: Streams | None) -> torch.Tensor:
-        h = F.leaky_relu(z)
-        return h if streams is None else dropout(h, self.dropout, streams, batch.sizes)
+        return dropout(F.leaky_relu(z), self.dropout, streams, batch.sizes)
 
     def route(self, h: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return (N, M h) after DisenGCN's neighbourhood routing (Ma et al., ICML 2019), temperature 1."""

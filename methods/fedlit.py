@@ -279,7 +279,7 @@ def scores(
     h = shift("channel", per_type("channel", links.spread @ projected))
     for i in range(backbone.layers):
         z = shift(f"channel.{i}", links.matrix @ per_type(f"channel.{i}", h))
-        h = torch.relu(z) if streams is None else dropout(z, backbone.dropout, streams, links.wide, relu=True)
+        h = dropout(z, backbone.dropout, streams, links.wide, relu=True)
     return affine(params, "out", links.gather @ h, batch)
 
 

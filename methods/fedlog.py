@@ -77,7 +77,7 @@ class LogSAGE(GraphSAGE):
 
     def embed(self, params: Params, batch: Batch, streams: Streams | None = None) -> list[torch.Tensor]:
         """Return the layers' outputs before activation; the last one, (N, h), is the embedding."""
-        h: torch.Tensor | Features = batch.x if streams is None else batch.x.dropout(self.input_dropout, streams)
+        h: torch.Tensor | Features = batch.x.dropout(self.input_dropout, streams)
         outputs: list[torch.Tensor] = []
         for i in range(self.layers):
             if i:

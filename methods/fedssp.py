@@ -177,10 +177,9 @@ class SpectralModel(GraphModel):
         x = torch.relu(affine(params, "input", self.entered(batch, streams), nodes))
         for i in range(self.layers):
             sent = F.gelu(linear(params, f"{i}.pre", x, nodes.sizes))
-            x = x + self._dropped(active_kernels().u_mul_e_sum(nodes.graph, sent, passed), streams, nodes.sizes)
-            x = x + self._dropped(
-                self._mapped(params, str(i), x, nodes.sizes, streams, torch.relu), streams, nodes.sizes
-            )
+            x = x + dropout(active_kernels().u_mul_e_sum(nodes.graph, sent, passed), self.rate, streams, nodes.sizes)
+            mapped = self._mapped(params, str(i), x, nodes.sizes, streams, torch.relu)
+            x = x + dropout(mapped, self.rate, streams, nodes.sizes)
         mean = batch.of.pool(x) / batch.lengths.unsqueeze(1)
         return Forward(batch.own_classes(linear(params, "head", mean, batch.sizes)), [mean], activate=lambda rows: rows)
 
@@ -191,12 +190,12 @@ class SpectralModel(GraphModel):
         rows = self._normal(params, "attention.norm", z, sizes)
         split = [linear(params, f"attention.{name}", rows, sizes) for name in ("query", "key", "value")]
         attended = spectra.attention(split[0], split[1], split[2], self.heads)
-        z = z + self._dropped(linear(params, "attention.out", attended, sizes), streams, sizes)
+        z = z + dropout(linear(params, "attention.out", attended, sizes), self.rate, streams, sizes)
         rows = F.gelu(linear(params, "map.inner", self._normal(params, "map.norm", z, sizes), sizes))
-        z = z + self._dropped(linear(params, "map.outer", rows, sizes), streams, sizes)
+        z = z + dropout(linear(params, "map.outer", rows, sizes), self.rate, streams, sizes)
         at_edges = spectra.at_edges @ linear(params, "decoder", z, sizes)
         score = self._mapped(params, "filter", at_edges, spectra.sizes, streams, F.gelu)
-        return active_kernels().edge_softmax(batch.nodes.graph, self._dropped(score, streams, spectra.sizes))
+        return active_kernels().edge_softmax(batch.nodes.graph, dropout(score, self.rate, streams, spectra.sizes))
 
     def coded(self, values: torch.Tensor) -> torch.Tensor:
         """Return codes (N, h + 1): the eigenvalue, and sines and cosines of SCALE times it in h / 2 wave lengths."""
@@ -218,9 +217,6 @@ class SpectralModel(GraphModel):
     def _normal(params: Params, name: str, rows: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
         scaled = F.layer_norm(rows, rows.shape[1:]) * params[f"{name}.weight"].index_select(0, owners(sizes))
         return segment_add(scaled, params[f"{name}.bias"], sizes)
-
-    def _dropped(self, rows: torch.Tensor, streams: Streams | None, sizes: tuple[int, ...]) -> torch.Tensor:
-        return rows if streams is None else dropout(rows, self.rate, streams, sizes)
 
 
 # -- the method --------------------------------------------------------------------------------------------------------

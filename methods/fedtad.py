@@ -235,8 +235,7 @@ def generated(
     """
     h = torch.cat([params["class"][owners(sizes), label], noise], 1)
     for i in range(len(WIDTHS)):
-        h = torch.tanh(linear(params, str(i), h, sizes))
-        h = h if streams is None else dropout(h, rate, streams, sizes)
+        h = dropout(torch.tanh(linear(params, str(i), h, sizes)), rate, streams, sizes)
     return linear(params, str(len(WIDTHS)), h, sizes)
 
 

@@ -95,7 +95,7 @@ class VirtualModel(GraphModel):
         h = linear(params, "generator.input", batch.of.x, sizes)
         for i in range(self.layers):
             h = self._layer(params, f"generator.{i}", h, batch, how, last=i == self.layers - 1)
-        h = self._dropped(torch.relu(linear(params, "generator.post", h, sizes)), how, sizes)
+        h = dropout(torch.relu(linear(params, "generator.post", h, sizes)), self.dropout, how.streams, sizes)
         return torch.sigmoid(linear(params, "generator.head", h, sizes))
 
     def classify(self, params: Params, batch: GraphRows, links: torch.Tensor, how: Pass) -> Forward:
@@ -110,7 +110,8 @@ class VirtualModel(GraphModel):
                 virtual = self._virtual(params, f"{i}.virtual", padded.gathered(links, before) + virtual, batch, how)
         mean = segment_sum(h, batch.of.membership, len(batch.label)) / batch.lengths.unsqueeze(1)
         z = linear(params, "post", mean, batch.sizes)
-        logits = linear(params, "head", self._dropped(torch.relu(z), how, batch.sizes), batch.sizes)
+        h = dropout(torch.relu(z), self.dropout, how.streams, batch.sizes)
+        logits = linear(params, "head", h, batch.sizes)
         return Forward(batch.own_classes(logits), [z])
 
     def _layer(
@@ -120,7 +121,7 @@ class VirtualModel(GraphModel):
         z = linear(params, f"{part}.inner", h + batch.nodes.sum @ h, sizes)
         z = torch.relu(self._normal(params, f"{part}.inner.norm", z, sizes, how))
         z = self._normal(params, f"{part}.norm", linear(params, f"{part}.outer", z, sizes), sizes, how)
-        return self._dropped(z if last else torch.relu(z), how, sizes)
+        return dropout(z if last else torch.relu(z), self.dropout, how.streams, sizes)
 
     def _virtual(self, params: Params, part: str, values: torch.Tensor, batch: GraphRows, how: Pass) -> torch.Tensor:
         """Return V_(l+1) (B, M, h). values: T (B, M, h)."""
@@ -129,14 +130,11 @@ class VirtualModel(GraphModel):
             rows = linear(params, name, values.flatten(0, 1), sizes).view(len(values), -1)
             rows = torch.relu(self._normal(params, f"{name}.norm", rows, batch.sizes, how))
             values = rows.view(len(values), self.virtual, -1)
-        return self._dropped(rows, how, batch.sizes).view_as(values)
+        return dropout(rows, self.dropout, how.streams, batch.sizes).view_as(values)
 
     @staticmethod
     def _normal(params: Params, name: str, rows: torch.Tensor, sizes: tuple[int, ...], how: Pass) -> torch.Tensor:
         return normalise(params, name, rows, sizes, training=how.of_batch, track=how.track)
-
-    def _dropped(self, rows: torch.Tensor, how: Pass, sizes: tuple[int, ...]) -> torch.Tensor:
-        return rows if how.streams is None else dropout(rows, self.dropout, how.streams, sizes)
 
 
 # -- the method --------------------------------------------------------------------------------------------------------

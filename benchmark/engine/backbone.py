@@ -144,9 +144,7 @@ class Backbone(Spec):
             if self.linear_head:
                 return Forward(affine(params, "head", torch.relu(pre[-1]), batch), pre)
             return Forward(pre[-1], pre[:-1])
-        h: torch.Tensor | Features = batch.x
-        if streams is not None:
-            h = batch.x.dropout(self.input_dropout, streams)
+        h: torch.Tensor | Features = batch.x.dropout(self.input_dropout, streams)
         for i in range(self.layers):
             seen = batch.layer(i)
             z = self.whole_layer(params, i, h, seen)
@@ -158,7 +156,7 @@ class Backbone(Spec):
 
     def active(self, z: torch.Tensor, sizes: Sequence[int], streams: Streams | None) -> torch.Tensor:
         """The activation of rows z (N, h), in a training pass with dropout. sizes: rows of each client."""
-        return torch.relu(z) if streams is None else dropout(z, self.dropout, streams, sizes, relu=True)
+        return dropout(z, self.dropout, streams, sizes, relu=True)
 
 
 def glorot(n_in: int, n_out: int, source: torch.Generator) -> torch.Tensor:

@@ -51,7 +51,7 @@ class SGC(Backbone):
         return [(features, self.hidden if self.linear_head else classes)]
 
     def forward(self, params: Params, batch: Batch, streams: Streams | None = None) -> Forward:
-        x = batch.x if streams is None else batch.x.dropout(self.input_dropout, streams)
+        x = batch.x.dropout(self.input_dropout, streams)
         # S^k (X W) = (S^k X) W, and sparse features stay sparse.
         z = x @ params["0.weight"]
         for i in range(self.layers):
@@ -59,7 +59,7 @@ class SGC(Backbone):
         z = segment_add(z, params["0.bias"], batch.sizes)
         if not self.linear_head:
             return Forward(z)
-        h = z if streams is None else dropout(z, self.dropout, streams, batch.sizes)
+        h = dropout(z, self.dropout, streams, batch.sizes)
         return Forward(affine(params, "head", h, batch), [z], activate=lambda rows: rows)
 
 

@@ -258,9 +258,10 @@ class Features:
         """(N, d) float32. Large for bag-of-words features: use it only if a model needs dense features."""
         return self.value if isinstance(self.value, torch.Tensor) else torch.from_numpy(self.value.toarray())
 
-    def dropout(self, p: float, streams: Streams) -> Features:
-        """Inverted dropout on the entries; of a sparse matrix on the stored entries only."""
-        if p == 0:
+    def dropout(self, p: float, streams: Streams | None) -> Features:
+        """Inverted dropout on the entries; of a sparse matrix on the stored entries only. streams: None outside
+        training, when nothing is dropped."""
+        if p == 0 or streams is None:
             return self
         scale = 1 / (1 - rate(p))
         if isinstance(self.value, torch.Tensor):

@@ -278,10 +278,11 @@ def _masked(rows: torch.Tensor, keep: torch.Tensor, scale: float) -> torch.Tenso
 
 
 def dropout(
-    rows: torch.Tensor, p: float, streams: Streams, sizes: Sequence[int], *, relu: bool = False
+    rows: torch.Tensor, p: float, streams: Streams | None, sizes: Sequence[int], *, relu: bool = False
 ) -> torch.Tensor:
-    """Inverted dropout of rows (N, c), drawn from each client's stream; with `relu`, of max(rows, 0)."""
-    if p == 0:
+    """Inverted dropout of rows (N, c), drawn from each client's stream; with `relu`, of max(rows, 0). streams: None
+    outside training, when nothing is dropped."""
+    if p == 0 or streams is None:
         return torch.relu(rows) if relu else rows
     with section("dropout"):
         keep = streams.keep("dropout", [n * rows.shape[1] for n in sizes], p).view(rows.shape)

@@ -37,8 +37,8 @@ class MendedFeatures(Features):
     def dense(self) -> torch.Tensor:
         return torch.cat([self.original.dense(), self.generated])[self.order]
 
-    def dropout(self, p: float, streams: Streams) -> Features:
-        if p == 0:
+    def dropout(self, p: float, streams: Streams | None) -> Features:
+        if p == 0 or streams is None:
             return self
         thinned = MendedFeatures(self.original.dropout(p, streams), self.extra, self.order)
         keep = streams.keep("generated dropout", [g * self.width for g in self.extra], p).view(self.generated.shape)

@@ -182,7 +182,7 @@ def through(
 ) -> Forward:
     """Return a GCN's training pass on other graphs. graphs: one dense propagation matrix per client."""
     pre: list[torch.Tensor] = []
-    x = batch.x if streams is None else batch.x.dropout(model.input_dropout, streams)
+    x = batch.x.dropout(model.input_dropout, streams)
     rows = x @ params["0.weight"]
     for i in range(model.layers):
         propagated = torch.cat(
@@ -191,6 +191,6 @@ def through(
         z = segment_add(propagated, params[f"{i}.bias"], batch.sizes)
         if i < model.layers - 1:
             pre.append(z)
-            h = torch.relu(z) if streams is None else dropout(z, model.dropout, streams, batch.sizes, relu=True)
+            h = dropout(z, model.dropout, streams, batch.sizes, relu=True)
             rows = segment_product(h, params[f"{i + 1}.weight"], batch.sizes)
     return Forward(z, pre)

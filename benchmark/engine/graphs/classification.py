@@ -213,7 +213,7 @@ class GraphModel(Backbone):
 
     def entered(self, batch: GraphRows, streams: Streams | None) -> Features:
         """The nodes' features, in a training pass with dropout."""
-        return batch.nodes.x if streams is None else batch.nodes.x.dropout(self.input_dropout, streams)
+        return batch.nodes.x.dropout(self.input_dropout, streams)
 
     def classified(self, params: Params, batch: GraphRows, h: torch.Tensor, streams: Streams | None) -> Forward:
         """Steps 3 to 5, given the nodes' values (N, h)."""
