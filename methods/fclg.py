@@ -19,6 +19,7 @@ from ..benchmark.engine import (
     option,
 )
 from .fedavg import FedAvg
+from .parts.dual import kl
 from .parts.encoders import Codes, GINEncoder, PersonalisedPageRank, between_views, to_global_from_previous
 
 
@@ -107,8 +108,7 @@ class IntraKL(IntraFedAvg):
 
     def gap(self, codes: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
         """Return the distance (B,) of graph codes (B, L h) from those of the global model."""
-        logs = codes.log_softmax(1), shared.log_softmax(1)
-        return F.kl_div(*logs, reduction="none", log_target=True).sum(1)
+        return kl(shared.log_softmax(1), codes.log_softmax(1))
 
 
 @METHODS.register("intra-mse")

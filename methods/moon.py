@@ -42,18 +42,17 @@ class MOON(FedAvg):
         clients.state["trained"] = torch.zeros(len(clients))
 
     def client(self, clients: ClientBatch) -> Tree:
-        if self.mu:
-            with torch.no_grad():
-                previous = clients.forward(training=False).embedding
-                received = clients.forward(clients.received["model"], training=False).embedding
-            contrast = model_contrast(received, previous, self.temperature)
-            weight = self.mu * clients.state["trained"]
+        if not self.mu:
+            return super().client(clients)
+        with torch.no_grad():
+            previous = clients.forward(training=False).embedding
+            received = clients.forward(clients.received["model"], training=False).embedding
+        contrast = model_contrast(received, previous, self.temperature)
+        weight = self.mu * clients.state["trained"]
 
         def loss(clients: ClientBatch) -> torch.Tensor:
             out = clients.forward()
             task = clients.loss(out.logits)
-            if not self.mu:
-                return task
             values = contrast(out.embedding, clients.at)
             return task + weight * clients.mean_over(values, torch.arange(len(values)))
 

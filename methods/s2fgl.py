@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from ..benchmark.engine import METHODS, ClientBatch, Download, Server, Tree, option, placed
 from .fedavg import FedAvg
+from .parts.dual import kl
 from .parts.prototypes import class_means, of_held, weighted_mean
 
 TERMS = 12  # of the series of P: the next one is below (1 - alpha)^13, 2e-11 at the default alpha
@@ -87,7 +88,7 @@ class S2FGL(FedAvg):
         def loss(clients: ClientBatch) -> torch.Tensor:
             out = clients.forward()
             own = (F.normalize(out.embedding, dim=1) @ book.T).log_softmax(1)
-            divergence = F.kl_div(own, target, reduction="none", log_target=True).sum(1)
+            divergence = kl(target, own)
             spectral = [
                 self.alignment(out.embedding[rows_of_client], received[rows_of_client], v)
                 for rows_of_client, v in zip(rows, fixed, strict=True)

@@ -17,7 +17,7 @@ def last_layers(names: Collection[str], count: int) -> set[str]:
     are at most `count` layers.
     """
     layers = list(dict.fromkeys(name.split(".")[0] for name in names))
-    last = set(layers[len(layers) - count :]) if 0 < count < len(layers) else set(layers if count else ())
+    last = layers[max(0, len(layers) - count) :]
     return {name for name in names if name.split(".")[0] in last}
 
 
