@@ -218,8 +218,8 @@ def preprocess(feat: np.ndarray | sp.csr_matrix, how: Preprocessing) -> np.ndarr
     if how == "unit":
         from sklearn.preprocessing import normalize  # the import takes about a second
 
-        double = feat if np.issubdtype(feat.dtype, np.floating) else feat.astype(np.float64)
-        return normalize(double).astype(np.float32)
+        numbers = feat if np.issubdtype(feat.dtype, np.floating) else feat.astype(np.float64)
+        return normalize(numbers).astype(np.float32)
     if how == "binary":
         return (feat != 0).astype(np.float32)
     total = np.asarray(feat.sum(axis=1, dtype=np.float64)).ravel()

@@ -376,17 +376,16 @@ def mixed(architectures: Ranking, depths: Ranking) -> list[str]:
         assert best == {"cora", "citeseer", "pubmed", "acm"}
     names = {"fedgkc": "FedGKC", "fedkd": "FedKD", "fml": "FML", "fedtgp": "FedTGP", "fedproto": "FedProto",
              "lg-fedavg": "LG-FedAvg"}  # fmt: skip
-    lines = []
-    for method, name in names.items():
-        gaps = [ranking.inference.against["local"][method] for ranking in both]
-        lines.append(f"| {name} | {' | '.join(f'{points(gap.mean)} {span(gap)}, {gap.verdict}' for gap in gaps)} |")
-    macro = [ranking.macro_f1.against["local"]["fedgkc"] for ranking in both]
-    lines.append(f"| FedGKC, macro-F1 | {' | '.join(f'{points(m.mean)} {span(m)}, {m.verdict}' for m in macro)} |")
-    photo = [100 * (table.max(axis=1) - table["fedgkc"])["amazon-photo"] for table in scores]
+    gaps = {name: [each.inference.against["local"][method] for each in both] for method, name in names.items()}
+    gaps["FedGKC, macro-F1"] = [each.macro_f1.against["local"]["fedgkc"] for each in both]
     below = 100 * (scores[0]["local"] - scores[0]["fedgkc"])["amazon-photo"]
+    from_best = 100 * (scores[1].max(axis=1) - scores[1]["fedgkc"])["amazon-photo"]
     return [
-        *lines,
-        f"On Photo it is {below:.1f} points below local training with mixed architectures, and {photo[1]:.1f} points "
+        *(
+            f"| {name} | {' | '.join(f'{points(gap.mean)} {span(gap)}, {gap.verdict}' for gap in of_both)} |"
+            for name, of_both in gaps.items()
+        ),
+        f"On Photo it is {below:.1f} points below local training with mixed architectures, and {from_best:.1f} points "
         "below the best method with mixed depths.",
     ]
 

@@ -63,7 +63,8 @@ def reproduce(
     )  # fmt: skip
     options = given.options(device, backend, address=address, jobs=jobs, threads=threads, timeout=timeout,
                             memory_limit=memory_limit, submitter=submitter)  # fmt: skip
-    _check_table(table, request)
+    if request.clients or request.splits:
+        _check_table(table, request)
     job = Job(_read(request, table, given.names(reading)), Store(results), options, given.names(rerun))
     if not job.rerun:
         _reuse(job, table, dry_run, json)

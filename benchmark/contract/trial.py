@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from ...datasets import DATASETS, PARTITIONS, SPLITS, PartitionSpec, SplitSpec, build_federation
 from ...datasets.federation import Federation, GraphClient, GraphSetData, NodeClient, NodeData, RowsClient
 from ...datasets.sources import obtain
-from ..engine import BACKBONES, Backbone, TrainConfig
+from ..engine import BACKBONES, Backbone, TrainConfig, of_shape
 
 REAL = "cora"
 
@@ -255,16 +255,16 @@ def _with_hidden(federation: Federation, changed: Callable[[torch.Tensor], torch
         labels = [torch.where(each.masks["train"], each.label, changed(each.label)) for each in clients]
         return replace(federation, clients=[replace(each, label=y) for each, y in zip(clients, labels, strict=True)])
     whole, truth = federation.whole, federation.whole.truth
-    hidden, by_row = changed(truth), (-1, *[1] * (truth.dim() - 1))
+    hidden = changed(truth)
     known = federation.masks.get("train", torch.zeros(len(truth), dtype=torch.bool)).bool()
-    label = torch.where(known.view(by_row), truth, hidden)
+    label = torch.where(of_shape(known, truth), truth, hidden)
     changed_whole = replace(whole, label=label) if whole.target is None else replace(whole, target=label)
     out = replace(federation, whole=changed_whole)
     if isinstance(whole, GraphSetData):
         return replace(out, clients=[replace(each, label=label[each.global_id]) for each in clients])
     for k, client in enumerate(clients):
         ids, train = client.graph.ndata["global_id"], client.graph.ndata["train_mask"].bool()
-        out = with_client(out, k, label=torch.where(train.view(by_row), truth[ids], hidden[ids]))
+        out = with_client(out, k, label=torch.where(of_shape(train, truth), truth[ids], hidden[ids]))
     return out
 
 

@@ -254,9 +254,9 @@ def segment_sum(values: torch.Tensor, owner: torch.Tensor, clients: int) -> torc
     return values.new_zeros((clients, *values.shape[1:])).index_add_(0, owner, values)
 
 
-def of_shape(per_client: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """(K,) -> (K, 1, ...), with as many axes as `value` (K, ...)."""
-    return per_client.view(-1, *[1] * (value.dim() - 1))
+def of_shape(numbers: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """(K,) -> (K, 1, ...), with as many axes as `value` (K, ...). K: clients, rows, ..."""
+    return numbers.view(-1, *[1] * (value.dim() - 1))
 
 
 class _Masked(Function):

@@ -16,7 +16,7 @@ import torch
 from ...datasets.federation import Federation, Goal, GraphClient, GraphSetData, NodeClient, NodeData, RowsClient
 from .device import on_host
 from .payload import detached
-from .segment_ops import take_rows
+from .segment_ops import of_shape, take_rows
 
 D = TypeVar("D", NodeData, GraphSetData)
 HIDDEN = -1  # the value of a hidden label; hidden targets are nan
@@ -111,7 +111,7 @@ def _bare(whole: D, masks: dict[str, torch.Tensor]) -> D:
 def _seen(label: torch.Tensor, masks: dict[str, torch.Tensor]) -> torch.Tensor:
     """Hide all labels (n,) or targets (n, T) except those of training nodes or graphs; all without a split."""
     hidden = torch.full_like(label, math.nan if label.is_floating_point() else HIDDEN)
-    return torch.where(masks["train"].bool().view(-1, *[1] * (label.dim() - 1)), label, hidden) if masks else hidden
+    return torch.where(of_shape(masks["train"].bool(), label), label, hidden) if masks else hidden
 
 
 def _hide_in_graph(client: NodeClient) -> NodeClient:
