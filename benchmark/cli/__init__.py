@@ -66,7 +66,7 @@ def _command(arguments: Sequence[str] | None) -> int:
         return _complain(str(error), error.code)
     except usage_error as error:
         where = f"; see {error.ctx.command_path} -h" if getattr(error, "ctx", None) else ""
-        return _complain(f"{error.format_message().rstrip('.')}{where}")
+        return _complain(f"{error.format_message().rstrip('.')}{_given(error, arguments)}{where}")
     except typer.Abort:
         code = INTERRUPTED
     except BrokenPipeError:  # the reader of the output has ended, for example `head`
@@ -88,6 +88,19 @@ def _command(arguments: Sequence[str] | None) -> int:
     if code == INTERRUPTED:  # typer may return this code for an interrupt
         return _complain(STOPPED, INTERRUPTED)
     return code if isinstance(code, int) else 0
+
+
+def _given(error: Any, arguments: Sequence[str]) -> str:
+    """The value of the option that the error is about, if its message does not repeat it."""
+    value = ""
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        for flag in getattr(getattr(error, "param", None), "opts", ()):
+            start = flag if len(flag) == len("-j") else f"{flag}="
+            if argument == flag:
+                value = following
+            elif argument.startswith(start):
+                value = argument.removeprefix(start)
+    return f", got {value!r:.60}" if value and value not in error.format_message() else ""
 
 
 def _fix_of(error: Exception) -> str:

@@ -104,7 +104,7 @@ def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool, said: dict[str, Any]
     # The backend is opened once for all rungs; if it is unavailable, the error is one line.
     with as_interrupts(), closing(open_backend(tuner.options, tuner.store)):
         said["chosen"] = [chosen for group in by_dataset.values() for chosen in _tuned(tuner, group)]
-    said |= {"settings": tuner.out, "next": _next(wanted, tuner)}
+    said |= {"settings": tuner.out} | ({"next": _next(wanted, tuner)} if said["chosen"] else {})
     fix = f"next: {said['next']}" if said["chosen"] else "the same command resumes"
     typer.echo(f"{len(said['chosen'])} of {len(planned)} settings in {tuner.out}; {fix}")
     return int(len(said["chosen"]) < len(planned))
