@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 
 from ..benchmark.engine import (
@@ -44,20 +46,23 @@ class FedSpray(LocalTraining):
     e, f, g and (C, p); graph networks are not sent. Scored: each client's graph network. lambda_1 = 0 is local
     training. A client trains two models and so takes twice as many steps as with FedAvg.
 
-    Written from the released code; the paper's text was not available. Departures: the code has a separate rate for
-    proxies (Adam, 0.02; here the run's optimiser for all), overwrites g at each client by f, and trains GraphSAGE; a
-    class that no client has keeps its proxy.
+    Written from the released code, with its initial values; the paper's text was not available. Departures: the code
+    has a separate rate for proxies (Adam, 0.02; here the run's optimiser for all), overwrites g at each client by f,
+    and trains GraphSAGE; a class that no client has keeps its proxy.
     """
 
     family = "distillation"
     summary = "private graph networks, distilled from a common model without edges that uses proxies of the classes"
     title = "FedSpray"
     venue = "KDD 2024"
+    paper_url = "https://arxiv.org/abs/2408.09393"
     code_url = "https://github.com/xbfu/FedSpray"
     delivers = "personal"
     heterogeneous = True
+    revision: ClassVar[int] = 2
 
-    lambda_1: float = option(5.0, "weight of the distillation to h (code: 1 to 5)", ge=0, tune=[0.1, 1, 5])
+    lambda_1: float = option(1.0, "weight of the distillation to h (code: 1; an unused line has 5)", ge=0,
+                             tune=[0.1, 1, 5])  # fmt: skip
     width: int = option(64, "p, width of proxies and encoder (code: 64)", ge=1)
     sure: float = option(0.7, "minimal probability of a node in the distillation (code: 0.7)", ge=0, le=1)
 
@@ -69,7 +74,7 @@ class FedSpray(LocalTraining):
         shapes |= dict.fromkeys(("structured", "plain"), (self.width, server.classes))
         step = STEP * torch.arange(server.classes, dtype=torch.float32)
         server.state["proxies"] = step.unsqueeze(1).expand(-1, self.width).clone()
-        return {"model": linear_maps(shapes, source, "torch"), "proxies": server.state["proxies"]}
+        return {"model": linear_maps(shapes, source, "pygcn"), "proxies": server.state["proxies"]}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         sent, classes, share = (torch.cat(uploads[name]) for name in ("prototypes", "classes", "counts"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -37,9 +38,9 @@ class S2FGL(FedAvg):
 
     Departures. The released clients send the embeddings and labels of all nodes to the server, which needs only their
     class means; here means are computed after training without dropout, there in the last training pass. The important
-    nodes are the third of the training nodes with the highest scores, because the released graph has training nodes
-    only. Its nearest-neighbour graph is not symmetric, here it is the mean with its transpose; as there, eigenvectors
-    of equal eigenvalues are not unique. `limit` bounds the nodes of an alignment, whose cost grows with their cube.
+    nodes are the third of the client's nodes with the highest scores; here only training nodes, whose labels are known.
+    Its nearest-neighbour graph is not symmetric, here it is the mean with its transpose; as there, eigenvectors of
+    equal eigenvalues are not unique. `limit` bounds the nodes of an alignment, whose cost grows with their cube.
     Backbone, rate and epochs are the run's (released: ACM-GCN of width 128, SGD 0.2, 10).
     """
 
@@ -50,6 +51,7 @@ class S2FGL(FedAvg):
     code_url = "https://github.com/Wonder7racer/S2FGL"
     tasks = ("node",)
     heterogeneous_features = False
+    revision: ClassVar[int] = 2
 
     nlir: float = option(5.0, "weight of NLIR (code: 0.05 times 100)", ge=0, tune=[0.1, 1.0, 5.0])
     fgma: float = option(1.0, "weight of FGMA (code: 1)", ge=0, tune=[0.1, 1.0])
@@ -71,7 +73,7 @@ class S2FGL(FedAvg):
             labelled = order[train[start:stop][order]]
             most = min(self.limit, (stop - start) // 5)
             clients.state["aligned"].append(torch.from_numpy(order[:most].copy()))
-            clients.state["important"].append(torch.from_numpy(labelled[: -(-len(labelled) // 3)].copy()))
+            clients.state["important"].append(torch.from_numpy(labelled[: max(1, (stop - start) // 3)].copy()))
 
     def client(self, clients: ClientBatch) -> Tree:
         clients.load(clients.received["model"])

@@ -166,11 +166,11 @@ def glorot(n_in: int, n_out: int, source: torch.Generator) -> torch.Tensor:
 
 
 def linear_map(n_in: int, n_out: int, source: torch.Generator, start: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weight (in, out) and bias (out,) of a linear map. start: "glorot", with zero bias, or "torch", both uniform in
-    +-1 / sqrt(in) (He et al. 2015 with a = sqrt(5), PyTorch's default)."""
+    """Weight (in, out) and bias (out,) of a linear map. start: "glorot", with zero bias; "torch", both uniform in
+    +-1 / sqrt(in) (He et al. 2015 with a = sqrt(5), PyTorch's default); or "pygcn", both uniform in +-1 / sqrt(out)."""
     if start == "glorot":
         return glorot(n_in, n_out, source), torch.zeros(n_out)
-    bound = n_in**-0.5
+    bound = (n_out if start == "pygcn" else n_in) ** -0.5
     weight = torch.empty(n_in, n_out).uniform_(-bound, bound, generator=source)
     return weight, torch.empty(n_out).uniform_(-bound, bound, generator=source)
 

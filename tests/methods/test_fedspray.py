@@ -76,6 +76,14 @@ def test_rounds_equal_slow_loops(federation: Make) -> None:
     assert silent > 0 < taught  # both kinds of nodes exist
 
 
+def test_initial_values_are_those_of_the_released_code(federation: Make) -> None:
+    """Weights (in, out) and biases are uniform in +-1 / sqrt(out)."""
+    model = start(federation(SIZES), "fedspray", {"width": 100}).simulation._message["model"]
+    for name, width in {"encoder": 100, "structured": 3, "plain": 3}.items():
+        entries = torch.cat([model[f"{name}.weight"].flatten(), model[f"{name}.bias"].flatten()])
+        assert 0.95 * width**-0.5 < entries.abs().max() <= width**-0.5
+
+
 def test_a_class_that_no_client_has_keeps_its_proxy(federation: Make) -> None:
     run = start(federation(SIZES), "fedspray", PARAMS)
     server = run.simulation.server

@@ -90,7 +90,7 @@ def test_three_rounds_equal_slow_loops(federation: Make) -> None:
             train, label = client.graph.ndata["train_mask"], client.graph.ndata["label"].tolist()
             labelled = [i for i in order(client, 0.8) if train[i]]
             h = gcn(w, client.feat.to_dense(), looped(client.graph))[0]
-            sent.append([(h[i], label[i]) for i in labelled[: -(-len(labelled) // 3)]])
+            sent.append([(h[i], label[i]) for i in labelled[: len(h) // 3]])
         model = {n: sum(k / sum(SIZES) * m[n] for k, m in zip(SIZES, trained, strict=True)) for n in model}
         book = torch.zeros(3, 2, H)
         for slot in range(2):
