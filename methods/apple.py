@@ -28,8 +28,9 @@ class Apple(LocalTraining):
     with the core models of the next download.
 
     Departures: p_i has a separate learning rate and plain gradient steps, and core models have the run's optimiser; the
-    released code uses momentum 0.9 for both. The paper halves mu, the released code does not. The number of core
-    models that a client receives in a round is not limited.
+    released code uses momentum 0.9 for both, draws each core model at random (here all start equal), and scores before
+    the new core models of others arrive. The paper halves mu, the released code does not. The number of core models
+    that a client receives in a round is not limited.
     """
 
     family = "personal"

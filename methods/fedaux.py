@@ -85,7 +85,9 @@ class FedAux(Exchange):
     Departures. The GNN is the run's backbone, its last layer of width h without activation (released: two such layers
     of GraphSAGE); width, dropout, rate and epochs are the run's (released: 256, 0.5 to 0.7, Adam 0.01 and decay 5e-4,
     1). The released code also adds 1e-3 times the distances to the received tensors, but without gradient, so they have
-    no effect and are left out. Its kernel is an n x n matrix; here it is computed in linear time with error 1e-8.
+    no effect and are left out. Its kernel is an n x n matrix; here it is computed in linear time with error 1e-8. The
+    code has three variants. This is `fedaux`, the paper's form; the README's command runs `fedpub_aux`, a hybrid with
+    FED-PUB's masks, whose sigma is 10.
     """
 
     family = "personal"
@@ -93,6 +95,7 @@ class FedAux(Exchange):
     title = "FedAux"
     venue = "NeurIPS 2025"
     paper_url = "https://arxiv.org/abs/2505.23864"
+    code_url = "https://github.com/JhuoW/FedAux"
     delivers = "personal"
 
     sigma: float = option(1.0, "width of the kernel (code: 1; in its README: 10)", ge=0.25, tune=[0.5, 1.0, 10.0])

@@ -94,8 +94,9 @@ class FedDEP(Generation):
     training; here k-means on the embeddings. It applies the softmax twice in the encoder's loss, and dropout to class
     scores. It samples 5 neighbours per layer and minibatches of nodes, which gives the paper's noise-free edge-level
     privacy; here neighbourhoods are whole, so that guarantee does not hold. It sends gradients in each exchange, as
-    FedSage+; prototypes are exchanged once in the paper and in FedGB's code. Hidden nodes get m = 0 there; here the
-    generator uses the whole graph after training. It scores with m = 0 (`score_on`). Width and depth of the classifier,
+    FedSage+; prototypes are exchanged once in the paper and in FedGB's code. Both codes compute L_kj over all nodes of
+    the impaired graph, here over training nodes. Hidden nodes get m = 0 there; here the generator uses the whole graph
+    after training. It scores with m = 0 (`score_on`). Width and depth of the classifier,
     rate and epochs are the run's (released: 128, 2, FederatedScope's defaults).
     """
 
@@ -121,6 +122,8 @@ class FedDEP(Generation):
     exchange_epochs: int = option(
         20, "epochs with the others' prototypes (FedSage+'s: 20; released code: 3)", ge=0, tune=[3, 20]
     )
+    generator_lr: float = option(1e-3, "Adam's learning rate for NeighGen (FedSage+'s; released code: SGD, 0.1)", gt=0)
+    generator_decay: float = option(1e-4, "L2 penalty for NeighGen (FedSage+'s)", ge=0)
     feature_loss: Literal["sum", "mean"] = option(
         "mean", "squared norm, or its mean over the P e entries (released code)"
     )

@@ -78,8 +78,9 @@ class FedGCNHops(FedAvg):
 
     Departures. The paper encrypts the sums (CKKS); here they are not encrypted, and a sum over one node shows its
     features. The released code sends clients the features of their one- or two-hop neighbours and normalises that
-    subgraph, with wrong degrees at its border; here the paper's sums are used. Width, depth, dropout, rate and epochs
-    are the run's (released: 16, 2, 0.5, SGD 0.5, 3).
+    subgraph, with wrong degrees at its border; here the paper's sums are used. Its server takes the uniform mean of the
+    models, here weighted by the run's `weighting`. Width, depth, dropout, rate and epochs are the run's (released: 16,
+    2, 0.5, SGD 0.5, 3).
     """
 
     summary = "FedAvg of a GCN that gets sums of neighbours' features at other clients before training"

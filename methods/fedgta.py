@@ -30,9 +30,10 @@ class FedGTA(Exchange):
     `as_released`. Without these labels softmax(Y) is so flat that all pairs of clients are similar. With them, nearly
     all pairs still pass a similarity of 0.5 (0.89 of Cora's pairs, 1.00 of CiteSeer's; with the moments of Y 0.18 and
     0.49), so the released form is close to one model weighted by confidence. The original's orders, similarity and
-    moments per dataset are parameters; its backbone, a GAMLP of three layers, is not available. Two variants of the
-    propagation are not available: the original adds the training labels again at every step and starts from the true
-    labels of nodes outside all three splits; OpenFGL starts from training rows only.
+    moments per dataset are parameters; D has degrees without self-loops in both codes; the original's backbone, a GAMLP
+    of three layers, is not available. Two variants of the propagation are not available: the original adds the training
+    labels again at every step and starts from the true labels of nodes outside all three splits; OpenFGL starts from
+    training rows only.
     """
 
     family = "personal"

@@ -33,7 +33,7 @@ from .fedavg import Exchange
 from .parts.contrast import unit_rows
 from .parts.personal import send
 
-STATISTICS_LAYERS = 2  # routing layers from the last hidden layer to the latent statistics (code: 2)
+STATISTICS_LAYERS = 2  # routing layers from the last hidden layer to the latent statistics (code: 1 or 2 by dataset)
 
 
 class DisentangledGNN(Backbone):
@@ -107,8 +107,8 @@ class FedIIH(Exchange):
     code its loss trains only a vector that is not sent and not used in predictions, so this loss and the server's
     shared mean are left out. The code's networks of mean and log-variance are the same layers without parameters and
     differ in dropout only: here they are one, without dropout, so mu_m = l_m. A row of zeros stays zero and has no
-    gradient. Width of a factor, dropout, rate and epochs are the run's (released: 64 to 256, 0.2 to 0.5, Adam 0.01 to
-    0.02, 1).
+    gradient. Width of a factor, dropout, rate and epochs are the run's (released: 128 or 256, 0.25 to 0.4, Adam
+    0.01 to 0.02, 1 to 3). Tuning tries at most 4 factors; the released settings have up to 10 for some datasets.
     """
 
     family = "personal"
@@ -120,8 +120,8 @@ class FedIIH(Exchange):
     delivers = "personal"
 
     factors: int = option(2, "latent factors M (code: 1 to 10 by dataset, Cora 2)", ge=1, tune=[1, 2, 4])
-    convolutions: int = option(3, "routing layers (code: 3)", ge=1, tune=[1, 3])
-    routings: int = option(6, "iterations of the routing in a layer (code: 5 or 6)", ge=1)
+    convolutions: int = option(3, "routing layers (code: 1 to 4 by dataset)", ge=1, tune=[1, 3])
+    routings: int = option(6, "iterations of the routing in a layer (code: 2 to 7 by dataset)", ge=1)
     scale: float = option(10.0, "factor of the similarities in the softmax (code: 10)", ge=0)
 
     def adapt(self, backbone: Backbone) -> Backbone:

@@ -165,9 +165,9 @@ class FedLoG(FedAvg):
     but a wrong index sends them to the condensed nodes and their result is not used, so a head is its layer norm, as
     here. The released code also never loads g^c and uses untrained ones; divides the sum of 20 random networks' terms
     by 20 after each, so the last has weight 1/20 (here one network, `lam_gradient`); trains model and classifier
-    locally for 100 epochs, selected by test accuracy, before the rounds (not here, because of the budget); sends unused
-    values (S_tail, lambda). Here random networks have no dropout. Weight decay includes condensed nodes. Width h,
-    depth, rate and epochs are the run's (released: 64, 2, 0.001, 1, minibatches of 64).
+    locally for up to 100 epochs, stopped by test accuracy, before the rounds (not here, because of the budget); sends
+    unused values (S_tail, lambda). Here random networks have no dropout. Weight decay includes condensed nodes. Width
+    h, depth, rate and epochs are the run's (released: 64, 2, 0.001, 1, minibatches of 64).
     """
 
     family = "personal"

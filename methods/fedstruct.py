@@ -81,10 +81,12 @@ class FedStruct(FedAvg):
 
     Departures and readings. `hops`, `powers`: the paper weights the powers by beta_l; the released code uses the last
     only. `keep`: the largest entries kept in each row after each product; the code keeps all, or with its pruning
-    (FedStruct-p) the 30 n largest of the whole matrix, which clients cannot determine. The code has one local epoch, so
-    G_k is the gradient at the received model. Its GNN is decoupled too, here it is the run's backbone; its layer norm
-    has weights that are not sent, here it has none. On another graph P_bar is computed from that graph. Width h,
-    dropout, rate and epochs are the run's (released for Cora: 64, 0.75, Adam 0.005 and decay 5e-4, 1).
+    (FedStruct-p) the 30 n largest of the whole matrix, which clients cannot determine. The code averages
+    the gradients of all parameters and takes one Adam step per round, equal at all clients; here clients take the steps
+    for theta, and the server those for S. It applies the softmax twice in its loss, which makes gradients smaller; here
+    once. Its GNN is decoupled too, here it is the run's backbone; its layer norm has weights that are not sent, here it
+    has none. On another graph P_bar is computed from that graph. Width h, dropout, rate and epochs are the run's
+    (code's last Cora settings with Hop2Vec: 256, 0.7, Adam 0.002, 1; now Cora has a spectral model there).
     """
 
     summary = "FedAvg with a learnt vector per node, mixed over many hops of the graph of all clients"
@@ -96,7 +98,7 @@ class FedStruct(FedAvg):
     heterogeneous_features = False
     edges_between_clients: ClassVar[bool] = True
 
-    width: int = option(256, "length c of a node's vector (code: 256, Cora 512)", ge=1)
+    width: int = option(256, "length c of a node's vector (code: 256)", ge=1)
     hops: int = option(10, "hops L (code: 1 to 20 by dataset, Cora 10)", ge=1, tune=[2, 5, 10])
     powers: Literal["last", "mean"] = option("last", "P_bar: P^L (code), or the mean of all powers (paper: beta_l)")
     keep: int = option(30, "entries kept per row; 0: all (code: all, or 30 n of the matrix by pruning)", ge=0)

@@ -22,6 +22,9 @@ class FedTGP(PrototypeDistance):
         -log exp(-(d(c, P_y) + delta)) / (exp(-(d(c, P_y) + delta)) + sum_{j != y} exp(-d(c, P_j))),
     d the Euclidean distance, delta = min(max_j min_{j' != j} |Q_j - Q_j'|, tau), Q_j the mean uploaded prototype of
     class j (delta = tau if fewer than two classes were sent). e, A, a, B, b are kept from round to round.
+
+    Departure: the released code predicts by the nearest received prototype; as with FedProto, we predict by the
+    classifier (`inference`).
     """
 
     family = "prototypes"

@@ -155,17 +155,19 @@ class FedVN(FedAvg):
     with FedAvg.
 
     S' is constant, 1 / M for all links, in the released code (`rival` "uniform"); with "mean" it is the mean over
-    clients of S_k of the previous round, with M more scalars up and down.
-    Width, depth and dropout are those of the run's backbone; the architecture is always the paper's. Written from the
-    released code; the paper's text was not available. Departures: scoring normalises by running statistics, which are
-    averaged too; the code has none and uses the statistics of the scored graphs. V starts from Glorot's draw; in the
-    code from 0, where the gradient of a correlation is unbounded. The code trains by SGD.
+    clients of S_k of the previous round, with M more scalars up and down. Width, depth and dropout are those of the
+    run's backbone; the architecture is always the paper's. Written from the released code; the paper's text was not
+    available. Departures: scoring, and the generator in the epochs of the classifier, normalise by running statistics,
+    which are averaged too; the code has none and uses the statistics of the present graphs. V starts from Glorot's
+    draw; in the code from 0, where the gradient of a correlation is unbounded. The code trains by SGD.
     """
 
     family = "personal"
     summary = "FedAvg on graphs with shared virtual nodes, linked by a personal network per client"
     title = "FedVN"
     venue = "AAAI 2025"
+    paper_url = "https://arxiv.org/abs/2412.19229"
+    code_url = "https://github.com/xbfu/FedVN"
     tasks = ("graph-classification",)
     delivers = "personal"
 

@@ -38,11 +38,11 @@ class Feroma(FedAvg):
     Messages: theta_k up, after the warm-up also 2 (C + 1) h scalars; theta down, once also the extractor for a client
     that missed it. Scored: each client's model after training. Without rounds after the warm-up it is FedAvg.
 
-    Departures: the warm-up ends before the last round. The released code ends it at a fixed accuracy, takes the profile
-    from validation data, reduces embeddings to C principal components of random points (here they stay whole), can add
-    noise for differential privacy, draws exact halves, and counts a class with one node as missing. FedGB takes the
-    profile from each client's current model. Parts for changing data and for new clients are left out. A client that
-    never sent a profile is compared by its present one.
+    Departures: the warm-up ends before the last round. The released code takes the profile from validation data,
+    reduces embeddings to C principal components of random points (here they stay whole), can add noise for differential
+    privacy, draws exact halves, and counts a class with one node as missing. FedGB takes the profile from each client's
+    current model. Parts for changing data and for new clients are left out. A client that never sent a profile is
+    compared by its present one.
     """
 
     family = "personal"
@@ -55,7 +55,7 @@ class Feroma(FedAvg):
     delivers = "personal"
     heterogeneous_features = False
 
-    warm_up: int = option(5, "rounds of FedAvg before the first profile (FedGB: 5)", ge=1, tune=[5, 20])
+    warm_up: int = option(5, "rounds of FedAvg before the first profile (released code: 5)", ge=1, tune=[5, 20])
     draws: int = option(3, "random halves of the training nodes in a profile (released code: 3)", ge=1)
 
     # -- clients ------------------------------------------------------------------------------------------------------

@@ -55,12 +55,13 @@ class GHOST(FedAvg):
 
     Departures. The released generator gets the labels of all nodes, here of training nodes only. By mistake its
     generated graph has only self-loops in FGW, and its criterion counts self-loops twice and adds the gradient of the
-    last step; here neither. The norm of the criterion, which it adds to the loss, has no gradient and is left out.
-    FGW's plan is computed from the uniform one by 5 steps of the Frank-Wolfe algorithm (with equal weights each step is
-    an assignment; released: until convergence) and has no gradient. The released order of clients is random. The
-    server's passes have no dropout (released: 0.2 in generators, 0.3 in the model). The generator's rate and decay are
-    the run's (released: Adam 0.005, 4e-4). With order, dropout, rates and width 128 as released, Photo of `leaderboard`
-    has 23 (here 20; means of 5 draws at the server), Cora 65 (66; 3 draws), CiteSeer 72 (69; one draw).
+    last step; here self-loops do not count, and no gradient is added. The norm of the criterion, which it adds to the
+    loss, has no gradient and is left out. FGW's plan is computed from the uniform one by 5 steps of the Frank-Wolfe
+    algorithm (with equal weights each step is an assignment; released: until convergence) and has no gradient. The
+    released order of clients is random. The server's passes have no dropout (released: 0.2 in generators, 0.3 in the
+    model). The generator's rate and decay are the run's (released: Adam 0.005, 4e-4). With order, dropout, rates and
+    width 128 as released, Photo of `leaderboard` has 23 (here 20; means of 5 draws at the server), Cora 65 (66; 3
+    draws), CiteSeer 72 (69; one draw).
 
     Low accuracy. All classes in equal numbers and clients in turn are as released. On `leaderboard`, seed 0, it has
     Photo 22.7, Cora 66.5, CiteSeer 67.6 (FedAvg 83.0, 79.3, 73.1). The generators are good: with classes drawn in the

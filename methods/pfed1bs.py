@@ -36,10 +36,12 @@ class PFed1BS(LocalTraining):
     `weighting`; before the first round v is the sketch of the common initial model.
     Messages: m bits up and down, eight per byte. Scored: the personal models. lam = mu = 0 is local training.
 
-    Written from the abstract and FedGB's code; the authors' code was not found and the paper's text was not available.
-    Departures from FedGB: it has no D; it multiplies the loss's gradient by 1 + mu instead of adding mu w; its signs
-    have 32 bits. Here sign(0) = 1, because a bit has two values. Running statistics are not sketched. If clients
-    have different features or classes, w_k is without the first and last layers.
+    Written from the abstract, FedGB's code and the authors' code, which agree; the paper's text was not available.
+    Departures: both have no D and multiply the loss's gradient by 1 + mu instead of adding mu w; FedGB's signs have 32
+    bits. The authors train by SGD with momentum 0.5 and decay 1e-4, in epochs of one minibatch; here optimiser and
+    epochs are the run's, so with Adam the weight of the pull depends on the size of the other gradient. Here sign(0) =
+    1, because a bit has two values. Running statistics are not sketched. If clients have different features or classes,
+    w_k is without the first and last layers.
     """
 
     family = "personal"
@@ -47,14 +49,15 @@ class PFed1BS(LocalTraining):
     title = "pFed1BS"
     venue = "AAAI 2026"
     paper_url = "https://arxiv.org/abs/2511.13144"
+    code_url = "https://github.com/connorzhangxu/pFed1BS"
     tasks = ("node", "graph-classification", "rows")
     delivers = "personal"
     heterogeneous_features = True
 
-    lam: float = option(5e-4, "lambda, weight of the sign regulariser (FedGB: 5e-4)", ge=0, tune=[5e-5, 5e-4, 5e-3])
-    mu: float = option(1e-5, "weight of ||w||^2 (FedGB: 1e-5)", ge=0)
-    rho: float = option(6e-5, "width of the smooth part of h (FedGB: 6e-5)", gt=0)
-    ratio: float = option(0.1, "m / n, entries of the sketch per parameter (FedGB: 0.1)", gt=0, le=1, tune=[0.01, 0.1])
+    lam: float = option(5e-4, "lambda, weight of the sign regulariser (code: 5e-4)", ge=0, tune=[5e-5, 5e-4, 5e-3])
+    mu: float = option(1e-5, "weight of ||w||^2 (code: 1e-5)", ge=0)
+    rho: float = option(6e-5, "width of the smooth part of h (code: 6e-5)", gt=0)
+    ratio: float = option(0.1, "m / n, entries of the sketch per parameter (code: 0.1)", gt=0, le=1, tune=[0.01, 0.1])
 
     def open(self, server: Server) -> Download:
         model = {name: value.unsqueeze(0) for name, value in server.initial_model().items()}

@@ -30,6 +30,7 @@ class PFedMe(FedAvg):
     title = "pFedMe"
     venue = "NeurIPS 2020"
     paper_url = "https://arxiv.org/abs/2006.08848"
+    code_url = "https://github.com/CharlieDinh/pFedMe"
     delivers = "personal"
 
     lam: float = option(
@@ -39,7 +40,7 @@ class PFedMe(FedAvg):
         tune=[*({"lam": lam, "eta": share / lam} for lam in (0.1, 1.0, 10.0) for share in (0.5, 1))],
     )
     eta: float = option(
-        0.5, "rate of w; our choice on validation (released: 0.005 in 20 local rounds, too small for 3)", ge=0
+        0.5, "rate of w; our choice on validation (released: 0.005 or 0.01 in 20 local rounds, too small for 3)", ge=0
     )
     inner: int = option(
         1, "K, steps of theta per step of w; our choice for three epochs (released: 5)", ge=1, tune=[1, 3]

@@ -31,8 +31,9 @@ class TinyProto(PrototypeDistance):
     Departures: s is C / N with the N training nodes of the participants, so that a class of average size keeps its
     mean. The script's constant 0.00015 for CIFAR-10 is about that, but depends on the data (`scaling` "constant").
     Masks are drawn by usage, which minimises the summed overlap of each new mask; the released code takes the best of
-    10,000 random masks, and no mask at all if `density` C < 1. Prototypes are computed after training and without
-    dropout. As with FedProto, we predict by the classifier and average R over nodes and entries.
+    10,000 random masks, and fails if `density` C < 1. By mistake its training with masks has no distance to the
+    prototypes, and its server averages the prototypes of one class only. Prototypes are computed after training and
+    without dropout. As with FedProto, we predict by the classifier and average R over nodes and entries.
     """
 
     family = "prototypes"
