@@ -31,8 +31,8 @@ class FGSSL(Views, FedAvg):
 
     Embeddings are the last hidden layer before its activation, as in the released code (logits if a backbone has no
     hidden layer); neighbours are those in the whole client graph. `target` is the model of h': the received one (Eq.
-    8); the client's own, which then gets gradients from both views; or the initial one, which never changes (the
-    released trainer's global model). FGSD always uses the received one.
+    8); the client's own, which then gets gradients from both views; or the initial one, which never changes (in neither
+    paper nor code). FGSD always uses the received one.
 
     Departures: Eq. 7 prints exp(cos)/tau, in which tau cancels; here tau divides the cosine. The paper maximises what
     must be minimised. The released trainer replaces the contrast by one between two local views and leaves FGSD out.
@@ -40,8 +40,10 @@ class FGSSL(Views, FedAvg):
     frozen model predicts without dropout (as in the code; not in the paper). A zero embedding (of a node without
     features and edges in a view) has cosine 0 and no gradient.
 
-    The released weight 3 is for a contrast of two local views. With a frozen target its gradient is 3 to 9 times that
-    of CE, in the first rounds and later (Cora, 5 clients); weights from 0.1 to 1 score higher in results/sweep-fgssl.
+    The released weight 3 is for a contrast of two local views, and multiplies the mean of both anchor directions or, in
+    the second of the repository's two copies of this loss, half of the direction from the strong view: so a direction
+    has 1.5 there. Here the only direction has 3. With a frozen target its gradient is 3 to 9 times that of CE, in the
+    first rounds and later (Cora, 5 clients); weights from 0.1 to 1 score higher in results/sweep-fgssl.
     """
 
     summary = "contrast and distillation of neighbourhoods between a client's model and the received one"
@@ -53,7 +55,10 @@ class FGSSL(Views, FedAvg):
     tasks = ("node",)
 
     contrast_weight: float = option(
-        3.0, "weight of FNSC (released code: 3; the paper gives none)", ge=0, tune=[0.1, 0.3, 1.0, 3.0]
+        3.0,
+        "weight of FNSC (released code: 3 for the mean of two directions; the paper gives none)",
+        ge=0,
+        tune=[0.1, 0.3, 1.0, 3.0],
     )
     distil_weight: float = option(
         1.0, "weight of FGSD, our choice: neither paper nor code gives one", ge=0, tune=[0.1, 1.0, 10.0]
@@ -65,11 +70,13 @@ class FGSSL(Views, FedAvg):
     rivals: Literal["negatives", "all"] = option(
         "negatives", "denominator of FNSC: the positive and the negatives (paper, Eq. 8), or all (released code)"
     )
-    symmetric: bool = option(False, "mean of both anchor directions (released code); paper: local only")
+    symmetric: bool = option(
+        False, "mean of both anchor directions (released code, one of two copies); paper: local only"
+    )
     target: Literal["global", "local", "initial"] = option(
         "global",
         "target model of FNSC: the received one, frozen (paper, Eq. 8); the client's own (released "
-        "loss); the initial one, frozen (the released trainer's global_model)",
+        "loss); the initial one, frozen (ours)",
         later=True,
     )
     distil_nodes: Literal["train", "all"] = option(

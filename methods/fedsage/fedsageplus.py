@@ -82,10 +82,12 @@ class FedSagePlus(Generation, FedSage):
     Messages: before the rounds, in each exchange epoch of i: |fGen| + |T| (latent + 1) up from i and down to each other
     client, |fGen| up from each of them, and |fGen|, their sum, down to i. In the rounds theta up and down.
 
-    Departures: the released code truncates n~_i in training (`training_number`); treats zero features as a match;
-    divides the loss by K, which has no effect with Adam; applies weight decay to the maps of unused slots, here they
-    are unchanged; and reads the other clients' features directly in the exchange. Scored on the mended graphs, as in
-    OpenFGL; the whole graph is never mended, as in the original.
+    Departures: the released code truncates n~_i, in training (`training_number`) and in mending; mends the nodes of the
+    impaired graph only, by n~_i on it, here all nodes by n~_i on the client's graph; has terms L_ij only for nodes with
+    n_i > 0, with min(P, n_i) targets; divides the loss by K, which makes the decay K times as strong; applies decay to
+    the maps of unused slots, here they are unchanged; and reads the other clients' features directly in the exchange.
+    dGen's bias starts at 1, because with a negative output it would never learn (`NeighGen.init`); z_i has no ReLU.
+    Scored on the mended graphs, as in OpenFGL; the whole graph is never mended, as in the original.
     """
 
     family = "generation"

@@ -187,7 +187,8 @@ class Generation(FedAvg):
     )
 
     training_number: Literal["round", "truncate"] = option(
-        "round", "number of neighbours in training: rounded as in mending (our choice), or truncated (released code)"
+        "round",
+        "number of neighbours in training: rounded, as here in mending (our choice), or truncated (released code)",
     )
     score_on: Literal["mended", "own"] = "mended"  # each method describes it
 
