@@ -118,7 +118,7 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
         f"{points(alone['o-pfgl'].mean)} points over local training {span(alone['o-pfgl'])[:-1]}, undecided). "
         "FedProto, FedTGP, TinyProto, FedPPN, pFed1BS and LG-FedAvg send less than 1 MB, but gain less than one point",
         f"Main leaderboard: {datasets} datasets, each in ten clients, 5 seeds",
-        "Built on DGL, it has over 70 methods and variants, and over 60 datasets",
+        "Built on DGL, it has over 70 methods and variants, over 60 datasets",
     ]
     findings = [
         f"FedSage {effect(best)}, pFedMe {effect(against['pfedme'])} and SCAFFOLD {effect(against['scaffold'])} "
