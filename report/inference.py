@@ -1,9 +1,10 @@
 """Compare methods over a table of scores: one inference for all boards.
 
 Unit: the dataset if a board has at least MIN_DATASETS datasets of one metric (results then apply to similar datasets),
-else the seed of each task (results then apply to these tasks only). Each difference has a posterior with an interval
-and a verdict that agree (`statistics.Posterior`). Mean ranks order the methods but decide no verdict: whether two
-methods differ must not depend on the other methods (A. Benavoli, G. Corani, F. Mangili, JMLR 17, 2016).
+else the seed of each dataset, with the mean over its tasks (results then apply to these tasks only). Each difference
+has a posterior with an interval and a verdict that agree (`statistics.Posterior`). Mean ranks order the methods but
+decide no verdict: whether two methods differ must not depend on the other methods (A. Benavoli, G. Corani, F. Mangili,
+JMLR 17, 2016).
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ MIN_DATASETS = 6  # with fewer, the signed-rank test cannot reach 5%
 UNKNOWN = Posterior(*[float("nan")] * 6)
 RULE = (
     f"If a board has at least {MIN_DATASETS} datasets of one metric, each dataset is one observation, and a result "
-    "applies to similar datasets. If not, the seeds of each task are the observations, and a result applies to these "
-    "tasks only"
+    "applies to similar datasets. If not, the seeds of each dataset (means over its tasks) are the observations, and a "
+    "result applies to these tasks only"
 )
 
 
@@ -98,8 +99,8 @@ class Inference:
         if self.unit == "none":
             return UNKNOWN
         if self.unit == "seed":
-            gaps = [task[first].to_numpy() - task[second].to_numpy() for task in self._strata.values()]
-            return seed_posterior(gaps, self._weights)
+            gaps = [seeds[first].to_numpy() - seeds[second].to_numpy() for seeds in self._strata.values()]
+            return seed_posterior(gaps, [1 / len(gaps)] * len(gaps))
         return signed_rank_posterior(self.scores[first] - self.scores[second])
 
     def new_dataset(self, first: str, second: str) -> tuple[float, float]:
@@ -173,20 +174,18 @@ class Inference:
     @property
     def tested(self) -> set[str]:
         """The datasets with a task of enough seeds: those of the differences if the unit is the seed."""
-        return {self.dataset_of[task] for task in self._strata}
+        return set(self._strata)
 
     @cached_property
-    def _strata(self) -> dict[Any, pd.DataFrame]:
-        kept = set(self.scores.index)
-        return {
-            task: seeds[self.methods]
-            for task, seeds in self.tasks.items()
-            if len(seeds) >= MIN_SEEDS and self.dataset_of[task] in kept
-        }
-
-    @cached_property
-    def _weights(self) -> list[float]:
-        """Weight of each task of `_strata`: datasets have equal weights, and tasks of one dataset share its weight."""
-        datasets = pd.Series([self.dataset_of[task] for task in self._strata])
-        sizes = datasets.map(datasets.value_counts())
-        return list(1 / (sizes * datasets.nunique()))
+    def _strata(self) -> dict[str, pd.DataFrame]:
+        """Dataset -> seeds x methods, mean over its tasks: tasks of one dataset share partitions and splits."""
+        tasks: dict[str, list[pd.DataFrame]] = {}
+        for task, seeds in self.tasks.items():
+            if len(seeds) >= MIN_SEEDS and self.dataset_of[task] in set(self.scores.index):
+                tasks.setdefault(self.dataset_of[task], []).append(seeds[self.methods])
+        strata = {}
+        for dataset, (first, *others) in tasks.items():
+            joined = sum(others, first).dropna() / (1 + len(others))  # the seeds that all tasks have
+            if len(joined) >= MIN_SEEDS:
+                strata[dataset] = joined
+        return strata

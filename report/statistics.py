@@ -129,7 +129,7 @@ Verdict = Literal["better", "equivalent", "worse", "undecided"]
 
 
 class Posterior(NamedTuple):
-    """Posterior of a mean difference: mean, 95% credible interval, probabilities of three regions; NaN if unknown."""
+    """A mean difference: mean, 95% t interval, posterior probabilities of three regions; NaN if unknown."""
 
     mean: float
     low: float
@@ -159,8 +159,10 @@ def signed_rank_posterior(differences: ArrayLike, rope: float = ROPE) -> Posteri
     A. Benavoli, G. Corani, J. Demsar, M. Zaffalon, Time for a change: a tutorial for comparing multiple classifiers
     through Bayesian analysis, JMLR 18 (2017), section 4.2: Dirichlet weights over the datasets and one pseudo-dataset
     without a difference (prior strength 0.5); a draw counts for the region (below, within, above the rope) that has
-    most of the weighted Walsh averages. The interval is that of the weighted mean under the same weights.
+    most of the weighted Walsh averages. The interval of the mean is Student's: quantiles of the weighted means are too
+    narrow for few datasets (with 8 of normal differences they contain the mean in 89% of the cases).
     """
+    gap = paired_difference(differences, np.zeros(len(np.asarray(differences))))
     d = np.concatenate([[0.0], np.round(np.asarray(differences, dtype=float), DECIMALS)])
     weights = _dirichlet(len(d) - 1)
     sums = d[:, None] + d[None, :]
@@ -170,8 +172,7 @@ def signed_rank_posterior(differences: ArrayLike, rope: float = ROPE) -> Posteri
         parts[side] = np.einsum("di,di->d", weights @ inside, weights)
     regions = np.stack([parts["worse"], 1 - parts["worse"] - parts["better"], parts["better"]], axis=1)
     shares = np.bincount(regions.argmax(axis=1), minlength=3) / len(regions)
-    low, high = np.quantile(weights @ d, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Posterior(float(d[1:].mean()), float(low), float(high), *map(float, shares))
+    return Posterior(gap.mean, gap.low, gap.high, *map(float, shares))
 
 
 @lru_cache(maxsize=4)  # all pairs of methods of a board have the same draws

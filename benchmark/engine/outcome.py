@@ -11,6 +11,7 @@ from pydantic import Field, SkipValidation
 
 from ...metrics import Metrics
 from ...registry import UserError
+from .backbone import Params
 from .config import TrainConfig
 from .evaluate import Diverged, Evaluator, Models, Scored
 
@@ -26,9 +27,14 @@ class Round:
 
 
 class BestRound:
-    """Selects the first of the best rounds by validation. history: one column per figure, one entry per round."""
+    """Selects the first of the best rounds by validation.
+
+    history: one column per figure, one entry per round. matrix: of the best round, as of `matrix_of`, if predictions do
+    not depend on the models alone.
+    """
 
     best: Round
+    matrix: tuple[dict[str, float | None], dict[str, list[float]]] | None = None
 
     def __init__(self, config: TrainConfig, sign: int = 1) -> None:
         """sign: -1 if lower figures are better."""
@@ -37,14 +43,16 @@ class BestRound:
         self.history: dict[str, list[float]] = {}
         self._highest = -math.inf
 
-    def add(self, seen: Round) -> None:
-        """Add the next round."""
+    def add(self, seen: Round) -> bool:
+        """Add the next round. Return whether it is the best so far."""
         self.rounds = seen.number
         for name, figure in {"round": seen.number, **seen.figures}.items():
             self.history.setdefault(name, []).append(figure)
         value = self._value(seen)
-        if seen.number == 1 or value > self._highest:
+        better = seen.number == 1 or value > self._highest
+        if better:
             self._highest, self.best = value, replace(seen, models=_snapshot(seen.models))
+        return better
 
     def _value(self, seen: Round) -> float:
         """The value that is maximised; the round number without validation nodes or with `select_by` "last"."""
@@ -61,9 +69,13 @@ class BestRound:
 
 
 def _snapshot(models: Models) -> Models:
-    if models.personal is None:
-        return models
-    return Models(models.server, [{name: value.clone() for name, value in model.items()} for model in models.personal])
+    """Copy the models: methods may change theirs in place."""
+
+    def copied(model: Params) -> Params:
+        return {name: value.clone() for name, value in model.items()}
+
+    server = None if models.server is None else copied(models.server)
+    return Models(server, None if models.personal is None else list(map(copied, models.personal)))
 
 
 class Outcome(Metrics):

@@ -66,7 +66,7 @@ def train(
             raise UserError(f"{method.name}: `phases` has no round that is scored; give one phase scored=True")
         best = selection.best
         idle = "no client trained in any round: training.failure" if config.failure and not steps.most() else ""
-        matrix, local = matrix_of(evaluator, best.models)
+        matrix, local = selection.matrix or matrix_of(evaluator, best.models)
         outcome = Outcome(
             score=none_if_nan(best.figures["score"]),
             score_metric=evaluator.describe(model, simulation.config.score_on),
@@ -116,7 +116,8 @@ def _rounds(simulation: Simulation, evaluator: Evaluator, on_round: OnRound | No
                 if not selection.rounds or config.select_by == "last":
                     raise Diverged(f"{message}: lower the learning rate or the method's loss weights") from None
                 return selection, model, f"{message}: round {selection.best.number} is scored, the best before"
-            selection.add(seen)
+            if selection.add(seen) and type(method).predict_own is not Method.predict_own:
+                selection.matrix = matrix_of(evaluator, models)  # predictions depend on the clients' present state
             if on_round is not None:
                 on_round(seen.number, seen.figures)
             if selection.stops:

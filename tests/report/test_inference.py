@@ -114,8 +114,9 @@ def test_without_seeds_and_datasets_nothing_is_compared() -> None:
     assert alone.unit == "none" and "nothing to compare" in alone.text
 
 
-def test_tasks_of_one_dataset_share_its_weight() -> None:
-    """Cora twice with +2 and +4 points, wiki once with +9: (3 + 9) / 2."""
+def test_tasks_of_one_dataset_are_averaged_for_each_seed() -> None:
+    """Cora twice with +2 and +4 points, wiki once with +9: (3 + 9) / 2. Cora's tasks are not independent: 2 + 2 degrees
+    of freedom."""
     entries = []
     for dataset, clients, gap in (("cora", 5, 0.02), ("cora", 10, 0.04), ("wiki", 5, 0.09)):
         for seed, noise in enumerate((0.001, -0.001, 0.0)):
@@ -123,9 +124,9 @@ def test_tasks_of_one_dataset_share_its_weight() -> None:
             entries += [samples.row(dataset, "b", seed, 0.5 + gap + noise, clients=clients)]
     difference = samples.ranking(entries).inference.difference("b", "a")
     assert difference.mean == pytest.approx(0.06)
-    parts = np.array([0.25, 0.25, 0.5]) ** 2 * 1e-6 / 3
-    freedom = parts.sum() ** 2 / (parts**2 / 2).sum()
-    below = stats.t.cdf(0.01, freedom, loc=0.06, scale=parts.sum() ** 0.5)
+    error = (2 * 0.5**2 * 1e-6 / 3) ** 0.5
+    below = stats.t.cdf(0.01, 4, loc=0.06, scale=error)
+    assert [difference.low, difference.high] == pytest.approx(stats.t.interval(0.95, 4, loc=0.06, scale=error))
     assert 1 - difference.better == pytest.approx(below)
 
 

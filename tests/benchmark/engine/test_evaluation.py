@@ -145,6 +145,21 @@ def test_the_score_is_the_one_of_the_protocol(model: str, data: str, column: str
     assert out.score == pytest.approx(out.matrix[column])
 
 
+@pytest.mark.parametrize(
+    ("method", "how", "model"),
+    [
+        ("fedstruct", {}, "global"),
+        ("fedstruct", {}, "personal"),
+        ("fedppn", {"optimiser": "sgd", "lr": 0.02}, "personal"),
+    ],
+)
+def test_the_other_figures_are_of_the_best_round_too(method: str, how: dict, model: str, federation: Make) -> None:
+    """Also if the method changes its model in place, or predicts by what a client last received."""
+    out = run(federation((40, 30, 35)), method, rounds=20, model=model, data="local", **{"lr": 0.2} | how)
+    assert out.best_round < out.rounds
+    assert out.score == pytest.approx(out.matrix[f"{model}_on_local"])
+
+
 def test_test_labels_do_not_change_the_selection(federation: Make) -> None:
     world = federation()
 
