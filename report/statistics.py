@@ -20,7 +20,7 @@ from scipy import special
 
 ALPHA = 0.05
 LEVEL = 0.95
-DRAWS = 10_000
+DRAWS = 20_000
 MIN_SEEDS = 3  # common seeds of a test on one task
 Name = TypeVar("Name", bound=Hashable)
 DECIMALS = 12  # equal scores that were summed in another order must be ties
@@ -38,15 +38,18 @@ def wins(scores: pd.DataFrame) -> pd.Series:
 
 
 def bootstrap_mean(values: ArrayLike, draws: int = DRAWS) -> NDArray[np.float64]:
-    """95% percentile bootstrap intervals of column means; rows (n, k) are resampled jointly.
+    """95% expanded percentile bootstrap intervals of column means; rows (n, k) are resampled jointly.
 
-    Returns (k, 2), lower and upper bounds; NaN for fewer than two rows. The draws depend on n only.
+    Returns (k, 2), lower and upper bounds; NaN for fewer than two rows. The draws depend on n only. Percentiles are those
+    at which an interval of normal data has the width of Student's, because plain ones are too narrow for small n (T. C.
+    Hesterberg, The American Statistician 69, 2015): 95% intervals of normal data contain the mean in 94% (n = 6) to 95%
+    (n = 12) of the cases, instead of 85% to 90%.
     """
     array = np.asarray(values, dtype=float)
     n, k = array.shape
     if n < 2:
         return np.full((k, 2), np.nan)
-    tail = (1 - LEVEL) / 2
+    tail = special.ndtr(special.stdtrit(n - 1, (1 - LEVEL) / 2) * np.sqrt(n / (n - 1)))
     return np.quantile(_resamples(n, draws) @ array / n, [tail, 1 - tail], axis=0).T
 
 
@@ -129,7 +132,7 @@ Verdict = Literal["better", "equivalent", "worse", "undecided"]
 
 
 class Posterior(NamedTuple):
-    """A mean difference: mean, 95% t interval, posterior probabilities of three regions; NaN if unknown."""
+    """A mean difference: mean, 95% interval, posterior probabilities of three regions; NaN if unknown."""
 
     mean: float
     low: float
@@ -159,10 +162,8 @@ def signed_rank_posterior(differences: ArrayLike, rope: float = ROPE) -> Posteri
     A. Benavoli, G. Corani, J. Demsar, M. Zaffalon, Time for a change: a tutorial for comparing multiple classifiers
     through Bayesian analysis, JMLR 18 (2017), section 4.2: Dirichlet weights over the datasets and one pseudo-dataset
     without a difference (prior strength 0.5); a draw counts for the region (below, within, above the rope) that has
-    most of the weighted Walsh averages. The interval of the mean is Student's: quantiles of the weighted means are too
-    narrow for few datasets (with 8 of normal differences they contain the mean in 89% of the cases).
+    most of the weighted Walsh averages. The interval of the mean is that of `bootstrap_mean`.
     """
-    gap = paired_difference(differences, np.zeros(len(np.asarray(differences))))
     d = np.concatenate([[0.0], np.round(np.asarray(differences, dtype=float), DECIMALS)])
     weights = _dirichlet(len(d) - 1)
     sums = d[:, None] + d[None, :]
@@ -172,7 +173,8 @@ def signed_rank_posterior(differences: ArrayLike, rope: float = ROPE) -> Posteri
         parts[side] = np.einsum("di,di->d", weights @ inside, weights)
     regions = np.stack([parts["worse"], 1 - parts["worse"] - parts["better"], parts["better"]], axis=1)
     shares = np.bincount(regions.argmax(axis=1), minlength=3) / len(regions)
-    return Posterior(gap.mean, gap.low, gap.high, *map(float, shares))
+    ((low, high),) = bootstrap_mean(d[1:, None])
+    return Posterior(float(d[1:].mean()), float(low), float(high), *map(float, shares))
 
 
 @lru_cache(maxsize=4)  # all pairs of methods of a board have the same draws
