@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 
@@ -37,6 +37,7 @@ class FedPPN(PrototypeExchange):
     paper_url = "https://doi.org/10.1109/TAI.2024.3490557"
     code_url = "https://github.com/poipoipoi233/FedPPN"
     travels = False
+    predicts_by_state: ClassVar[bool] = True
 
     steps: int = option(2, "steps of the propagation (code: 2 on Cora, tuned over 1 to 3)", ge=0, tune=[1, 2, 3])
     alpha: float = option(

@@ -97,6 +97,7 @@ class FedStruct(FedAvg):
     tasks = ("node",)
     heterogeneous_features = False
     edges_between_clients: ClassVar[bool] = True
+    predicts_by_state: ClassVar[bool] = True
 
     width: int = option(256, "length c of a node's vector (code: 256)", ge=1)
     hops: int = option(10, "hops L (code: 1 to 20 by dataset, Cora 10)", ge=1, tune=[2, 5, 10])

@@ -40,10 +40,10 @@ def wins(scores: pd.DataFrame) -> pd.Series:
 def bootstrap_mean(values: ArrayLike, draws: int = DRAWS) -> NDArray[np.float64]:
     """95% expanded percentile bootstrap intervals of column means; rows (n, k) are resampled jointly.
 
-    Returns (k, 2), lower and upper bounds; NaN for fewer than two rows. The draws depend on n only. Percentiles are those
-    at which an interval of normal data has the width of Student's, because plain ones are too narrow for small n (T. C.
-    Hesterberg, The American Statistician 69, 2015): 95% intervals of normal data contain the mean in 94% (n = 6) to 95%
-    (n = 12) of the cases, instead of 85% to 90%.
+    Returns (k, 2), lower and upper bounds; NaN for fewer than two rows. The draws depend on n only. Percentiles are
+    those at which an interval of normal data has the width of Student's, because plain ones are too narrow for small n
+    (T. C. Hesterberg, The American Statistician 69, 2015): 95% intervals of normal data contain the mean in 94% (n = 6)
+    to 95% (n = 12) of the cases, instead of 85% to 90%.
     """
     array = np.asarray(values, dtype=float)
     n, k = array.shape

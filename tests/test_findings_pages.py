@@ -124,9 +124,9 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
         f"FedSage {effect(best)}, pFedMe {effect(against['pfedme'])} and SCAFFOLD {effect(against['scaffold'])} "
         "have the highest means.",
         f"{papers[0]}, {papers[1]} and {papers[2]}: undecided",
-        "FedAdam and FedYogi are equivalent to FedAvg. FedProto, FedPPN, pFed1BS, TinyProto, LG-FedAvg, GHOST and local "
-        f"training are worse. FML, FedKD, FedTGP and FedLIT are lower by {below[0]:.1f} to {below[-1]:.1f}: undecided. In "
-        "macro-F1 also AdaFGL, APPLE, FedOMD, FedGKC, FedTGP, FedKD and FML are worse.",
+        "FedAdam and FedYogi are equivalent to FedAvg. FedProto, FedPPN, pFed1BS, TinyProto, LG-FedAvg, GHOST and "
+        f"local training are worse. FML, FedKD, FedTGP and FedLIT are lower by {below[0]:.1f} to {below[-1]:.1f}: "
+        "undecided. In macro-F1 also AdaFGL, APPLE, FedOMD, FedGKC, FedTGP, FedKD and FML are worse.",
         f"over {datasets} datasets",
         f"ten Louvain clients, 5 seeds, {ranked} methods, each with 8 or 16 tuning trials per dataset",
         f"accuracy {effect(gain)}, better; macro-F1 {effect(macro)}, better.",

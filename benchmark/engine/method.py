@@ -183,6 +183,8 @@ class Method(Spec):
     reference: ClassVar[bool] = False  # centralised or without training: shown, but not ranked
     # Does each client know the edges between its nodes and other clients' nodes (`NodeClient.outside`)? Inherited.
     edges_between_clients: ClassVar[bool] = False
+    # Does `predict_own` read what a client received or keeps, and that changes between rounds? Inherited.
+    predicts_by_state: ClassVar[bool] = False
     trains: ClassVar[bool] = True  # False: a reference that learns and draws nothing
 
     # -- where it applies -------------------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ class Round:
 class BestRound:
     """Selects the first of the best rounds by validation.
 
-    history: one column per figure, one entry per round. matrix: of the best round, as of `matrix_of`, if predictions do
-    not depend on the models alone.
+    history: one column per figure, one entry per round. matrix: of the best round, as of `matrix_of`, for methods that
+    predict by their state (`Method.predicts_by_state`).
     """
 
     best: Round

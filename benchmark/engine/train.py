@@ -116,8 +116,8 @@ def _rounds(simulation: Simulation, evaluator: Evaluator, on_round: OnRound | No
                 if not selection.rounds or config.select_by == "last":
                     raise Diverged(f"{message}: lower the learning rate or the method's loss weights") from None
                 return selection, model, f"{message}: round {selection.best.number} is scored, the best before"
-            if selection.add(seen) and type(method).predict_own is not Method.predict_own:
-                selection.matrix = matrix_of(evaluator, models)  # predictions depend on the clients' present state
+            if selection.add(seen) and method.predicts_by_state:
+                selection.matrix = matrix_of(evaluator, models)
             if on_round is not None:
                 on_round(seen.number, seen.figures)
             if selection.stops:
