@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ..report.statistics import Difference, paired_difference, ranks
+from ..report.statistics import Difference, paired_difference, ranks, tail
 from .store.schema import Row
 from .suites.catalogue import BOARDS, PublishedTask, published_tasks
 
@@ -73,7 +73,8 @@ def standing_of(table: pd.DataFrame, method: str) -> Standing:
     place = _place(table_ranks.mean(), method)
     draws = np.random.default_rng(0).integers(len(table), size=(DRAWS, len(table)))
     places = [_place(table_ranks.iloc[draw].mean(), method) for draw in draws] if len(table) > 1 else [place]
-    low, high = (int(value) for value in np.quantile(places, [0.025, 0.975], method="nearest"))
+    lower = tail(max(2, len(table)))
+    low, high = (int(value) for value in np.quantile(places, [lower, 1 - lower], method="nearest"))
     against = {str(other): paired_difference(table[method], table[other]) for other in table if other != method}
     return Standing(place, low, high, len(table.columns) - 1, list(table.index), against)
 

@@ -40,17 +40,23 @@ def wins(scores: pd.DataFrame) -> pd.Series:
 def bootstrap_mean(values: ArrayLike, draws: int = DRAWS) -> NDArray[np.float64]:
     """95% expanded percentile bootstrap intervals of column means; rows (n, k) are resampled jointly.
 
-    Returns (k, 2), lower and upper bounds; NaN for fewer than two rows. The draws depend on n only. Percentiles are
-    those at which an interval of normal data has the width of Student's, because plain ones are too narrow for small n
-    (T. C. Hesterberg, The American Statistician 69, 2015): 95% intervals of normal data contain the mean in 94% (n = 6)
-    to 95% (n = 12) of the cases, instead of 85% to 90%.
+    Returns (k, 2), lower and upper bounds; NaN for fewer than two rows. The draws depend on n only.
     """
     array = np.asarray(values, dtype=float)
     n, k = array.shape
     if n < 2:
         return np.full((k, 2), np.nan)
-    tail = special.ndtr(special.stdtrit(n - 1, (1 - LEVEL) / 2) * np.sqrt(n / (n - 1)))
-    return np.quantile(_resamples(n, draws) @ array / n, [tail, 1 - tail], axis=0).T
+    return np.quantile(_resamples(n, draws) @ array / n, [tail(n), 1 - tail(n)], axis=0).T
+
+
+def tail(n: int) -> float:
+    """The percentile at the lower bound of a 95% bootstrap interval of n >= 2 observations.
+
+    An interval of normal data then has the width of Student's; at 2.5% it is too narrow for small n (T. C. Hesterberg,
+    The American Statistician 69, 2015). Intervals of normal data contain the mean in 94% (n = 6) to 95% (n = 12) of the
+    cases, instead of 85% to 90%.
+    """
+    return float(special.ndtr(special.stdtrit(n - 1, (1 - LEVEL) / 2) * np.sqrt(n / (n - 1))))
 
 
 @lru_cache(maxsize=4)  # all tables of a board have the same number of datasets
