@@ -38,10 +38,11 @@ class S2FGL(FedAvg):
 
     Departures. The released clients send the embeddings and labels of all nodes to the server, which needs only their
     class means; here means are computed after training without dropout, there in the last training pass. The important
-    nodes are the third of the client's nodes with the highest scores; here only training nodes, whose labels are known.
-    Its nearest-neighbour graph is not symmetric, here it is the mean with its transpose; as there, eigenvectors of
-    equal eigenvalues are not unique. `limit` bounds the nodes of an alignment, whose cost grows with their cube.
-    Backbone, rate and epochs are the run's (released: ACM-GCN of width 128, SGD 0.2, 10).
+    nodes are the third of the client's nodes with the highest scores; here only training nodes, whose labels are known
+    (with 20% training nodes all of them). Its nearest-neighbour graph is not symmetric, here it is the mean with its
+    transpose; as there, eigenvectors of equal eigenvalues are not unique. `limit` bounds the nodes of an alignment,
+    whose cost grows with their cube. Backbone, rate and epochs are the run's (released: ACM-GCN of width 128, SGD 0.2,
+    10).
     """
 
     summary = "FedAvg with penalties for the distance to class prototypes and to the received model's frequencies"

@@ -100,7 +100,7 @@ class Inference:
             return UNKNOWN
         if self.unit == "seed":
             gaps = [seeds[first].to_numpy() - seeds[second].to_numpy() for seeds in self._strata.values()]
-            return seed_posterior(gaps, [1 / len(gaps)] * len(gaps))
+            return seed_posterior(gaps)
         return signed_rank_posterior(self.scores[first] - self.scores[second])
 
     def new_dataset(self, first: str, second: str) -> tuple[float, float]:
@@ -178,7 +178,7 @@ class Inference:
 
     @cached_property
     def _strata(self) -> dict[str, pd.DataFrame]:
-        """Dataset -> seeds x methods, mean over its tasks: tasks of one dataset share partitions and splits."""
+        """Dataset -> seeds x methods, mean over its tasks, which are not independent."""
         tasks: dict[str, list[pd.DataFrame]] = {}
         for task, seeds in self.tasks.items():
             if len(seeds) >= MIN_SEEDS and self.dataset_of[task] in set(self.scores.index):

@@ -52,9 +52,9 @@ def bootstrap_mean(values: ArrayLike, draws: int = DRAWS) -> NDArray[np.float64]
 def tail(n: int) -> float:
     """The percentile at the lower bound of a 95% bootstrap interval of n >= 2 observations.
 
-    An interval of normal data then has the width of Student's; at 2.5% it is too narrow for small n (T. C. Hesterberg,
-    The American Statistician 69, 2015). Intervals of normal data contain the mean in 94% (n = 6) to 95% (n = 12) of the
-    cases, instead of 85% to 90%.
+    At 2.5% an interval is too narrow for small n (T. C. Hesterberg, The American Statistician 69, 2015). Here intervals
+    of normal data contain the mean in 94% (n = 6) to 95% (n = 12) of the cases, instead of 85% to 90%. With fewer than
+    six observations they are still too narrow, because they lie between the least and the largest one.
     """
     return float(special.ndtr(special.stdtrit(n - 1, (1 - LEVEL) / 2) * np.sqrt(n / (n - 1))))
 
@@ -189,8 +189,9 @@ def _dirichlet(n: int) -> NDArray[np.float64]:
     return np.random.default_rng(0).dirichlet([0.5, *[1.0] * n], size=DRAWS)
 
 
-def seed_posterior(strata: Sequence[ArrayLike], weights: ArrayLike, rope: float = ROPE) -> Posterior:
-    """Posterior of `stratified_difference` under a flat prior: Student's t about the mean difference."""
+def seed_posterior(strata: Sequence[ArrayLike], rope: float = ROPE) -> Posterior:
+    """Posterior of the mean over strata, as of `stratified_difference`, under a flat prior: Student's t about it."""
+    weights = [1 / len(strata)] * len(strata)
     gap = stratified_difference(strata, weights)
     error, freedom = _error([np.round(np.asarray(gaps, dtype=float), DECIMALS) for gaps in strata], weights)
     if error == 0:

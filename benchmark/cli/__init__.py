@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -56,17 +57,17 @@ def _command(arguments: Sequence[str] | None) -> int:
     from ...registry import UserError
 
     usage_error: Any = typer.BadParameter.__bases__[0]  # its module depends on the version of typer
+    given = [_at_home(each) for each in (sys.argv[1:] if arguments is None else arguments)]
     try:
-        arguments = [_at_home(each) for each in (sys.argv[1:] if arguments is None else arguments)]
-        _check_text(arguments)
+        _check_text(given)
         from .app import app
 
-        code = app(args=arguments, standalone_mode=False, prog_name="fglbench")
+        code = app(args=given, standalone_mode=False, prog_name="fglbench")
     except UserError as error:
         return _complain(str(error), error.code)
     except usage_error as error:
         where = f"; see {error.ctx.command_path} -h" if getattr(error, "ctx", None) else ""
-        return _complain(f"{error.format_message().rstrip('.')}{_given(error, arguments)}{where}")
+        return _complain(f"{error.format_message().rstrip('.')}{_given(error, given)}{where}")
     except typer.Abort:
         code = INTERRUPTED
     except BrokenPipeError:  # the reader of the output has ended, for example `head`
@@ -100,7 +101,8 @@ def _given(error: Any, arguments: Sequence[str]) -> str:
                 value = following
             elif argument.startswith(start):
                 value = argument.removeprefix(start)
-    return f", got {value!r:.60}" if value and value not in error.format_message() else ""
+    repeated = re.search(rf"(?<![\w.]){re.escape(value)}(?![\w.])", error.format_message())
+    return f", got {value!r:.60}" if value and not repeated else ""
 
 
 def _fix_of(error: Exception) -> str:

@@ -235,7 +235,7 @@ def load_model(row: Mapping[str, Any] | Any, results: str | os.PathLike[str] = W
 
     row: a line of the data frame of `run` or `load_results` (`rows.iloc[0]`), not expanded. results: its folder.
     UserError if nothing was saved or data are unavailable; for sets of graphs and links; and for methods that train on
-    other graphs than the clients' own or predict with values exchanged before training.
+    other graphs than the clients' own or predict with exchanged values.
     """
     if getattr(row, "ndim", 1) != 1:
         raise UserError("give one row, as in rows.iloc[0], not a data frame")
@@ -249,10 +249,11 @@ def load_model(row: Mapping[str, Any] | Any, results: str | os.PathLike[str] = W
     federation = _FEDERATIONS.get(cell)
     method, backbones = cell.method.build(METHODS), [choice.build(BACKBONES) for choice in cell.backbones]
     simulation, evaluator = set_up(federation, method, backbones, cell.training, cell.seed)
-    if cell.task not in OF_NODES or evaluator.arrangement.scored is not None or method.edges_between_clients:
+    beyond = method.edges_between_clients or method.predicts_by_state
+    if cell.task not in OF_NODES or evaluator.arrangement.scored is not None or beyond:
         raise UserError(
             f"{cell.method.name} on {cell.dataset.name}: models are loaded for classification and regression of nodes, "
-            "and only of methods that predict each client's nodes from its own graph"
+            "and only of methods that predict each client's nodes from the model and its own graph"
         )
     personal = known["score_metric"] == evaluator.describe("personal", simulation.config.score_on)
     return SavedModel(federation, models, "personal" if personal else "global", evaluator)

@@ -1,8 +1,8 @@
 """The settings of a study's trials: one table of optimiser settings for all methods, and a method's own parameters.
 
-Every method is tried with the same rows of `TABLE`, in the same order. A method with its own SGD takes its learning
-rate from the last column. The method's own parameters are sampled by a scrambled Halton sequence. Trial 0 is always the
-setting of the suite.
+Every method is tried with the rows of `TABLE`, in the same order: with 8 trials the first seven, with 16 all. A method
+with its own SGD takes its learning rate from the last column. The method's own parameters are sampled by a scrambled
+Halton sequence. Trial 0 is always the setting of the suite.
 
 A suite with `tune: {sampler: random}` draws both at random from the same ranges, for each method and dataset, to check
 whether scores and ranks of methods depend on the table.

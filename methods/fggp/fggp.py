@@ -83,8 +83,8 @@ class FGGP(FedAvg):
     class and its probability as weight. InfoNCE: a class's two prototypes against those of the other classes in both
     graphs.
     Server: theta <- sum_k w_k theta_k, with V; for each class the clients' prototypes are clustered (FINCH), and the
-    means of the clusters are added to a memory of the last C `memory` means of all classes. Prediction: the classes of
-    the `nearest` entries of the memory, weighted by the softmax of cosine / `temperature`.
+    means of the clusters are added to a memory of the last C * `memory` means. Prediction: the classes of the `nearest`
+    entries of the memory, weighted by the softmax of cosine / `temperature`.
 
     Messages: theta and V up and down, V with d h + h^2 scalars; up C_k prototypes and their int64 classes, C_k the
     classes that k has or predicts; down the memory, M (h + one int64), M <= memory C. With both weights 0 and the

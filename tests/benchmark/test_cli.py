@@ -45,9 +45,11 @@ def test_a_mistake_is_one_line_and_exit_code_2(capsys, arguments, line):
     assert output.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("option", [["-j", "0"], ["-j0"], ["--jobs=0"], ["--jobs", "3", "--jobs", "0"]])
+@pytest.mark.parametrize(
+    "option", [["-j", "0"], ["-j0"], ["--jobs=0"], ["--jobs", "3", "--jobs", "0"], ["--memory-limit", "0"]]
+)
 def test_a_number_outside_the_limits_is_repeated(cli, option):
-    assert re.search(r"\b0\b", cli(["run", "--quick", *option], 2))
+    assert re.search(r"(?<![\w.])0(?![\w.])", cli(["run", "--quick", *option], 2))
 
 
 def test_profile_refuses_an_unknown_method_before_it_loads_data(cli, monkeypatch):

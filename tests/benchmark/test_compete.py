@@ -57,6 +57,12 @@ def test_the_interval_covers_all_resamples_of_two_datasets() -> None:
     assert (standing.low, standing.high) == (1, 3)
 
 
+def test_the_interval_is_wide_for_few_datasets() -> None:
+    """First on five of six: last in 0.9% of the resamples, between the tail of 2.5% and the expanded one."""
+    table = pd.DataFrame({"mine": [0.9] * 5 + [0.1], "a": [0.5] * 6}, index=list("uvwxyz"))
+    assert (standing_of(table, "mine").low, standing_of(table, "mine").high) == (1, 2)
+
+
 def test_every_published_method_has_a_place_between_first_and_last() -> None:
     lines = [
         {**{n: s["score"] for n, s in t.methods.items()}, "dataset": t.dataset} for t in published_tasks(BOARDS[0])
