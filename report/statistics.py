@@ -54,7 +54,7 @@ def tail(n: int) -> float:
 
     At 2.5% an interval is too narrow for small n (T. C. Hesterberg, The American Statistician 69, 2015). Here intervals
     of normal data contain the mean in 94% (n = 6) to 95% (n = 12) of the cases, instead of 85% to 90%. With fewer than
-    six observations they are still too narrow, because they lie between the least and the largest one.
+    six observations they are still too narrow, because no bound is beyond the least or the largest one.
     """
     return float(special.ndtr(special.stdtrit(n - 1, (1 - LEVEL) / 2) * np.sqrt(n / (n - 1))))
 
