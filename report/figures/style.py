@@ -30,9 +30,9 @@ from ..text import data_size, plain
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p"]
 COLOUR_OF = {  # method -> colour in every figure and on the site; no board has two methods of one colour
-    FEDAVG: COLOURS[0], LOCAL: COLOURS[1], **dict.fromkeys(("gcfl+", "fclg", "fedgkc"), COLOURS[2]),
+    FEDAVG: COLOURS[0], LOCAL: COLOURS[1], **dict.fromkeys(("gcfl+", "fclg", "fedgkc", "fedgl"), COLOURS[2]),
     **dict.fromkeys(("fedproto", "infograph-fedavg"), COLOURS[3]),
-    **dict.fromkeys(("scaffold", "intra-fedavg", "fedgl"), COLOURS[4]),
+    **dict.fromkeys(("scaffold", "intra-fedavg"), COLOURS[4]),
 }  # fmt: skip
 MOST = 5  # colours for methods
 CROWD = "#8A8A8A"
