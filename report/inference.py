@@ -181,8 +181,9 @@ class Inference:
         """Dataset -> seeds x methods, mean over its tasks, which are not independent."""
         tasks: dict[str, list[pd.DataFrame]] = {}
         for task, seeds in self.tasks.items():
-            if len(seeds) >= MIN_SEEDS and self.dataset_of[task] in set(self.scores.index):
-                tasks.setdefault(self.dataset_of[task], []).append(seeds[self.methods])
+            dataset = self.dataset_of[task]
+            if len(seeds) >= MIN_SEEDS and dataset in self.scores.index:
+                tasks.setdefault(dataset, []).append(seeds[self.methods])
         strata = {}
         for dataset, (first, *others) in tasks.items():
             joined = sum(others, first).dropna() / (1 + len(others))  # the seeds that all tasks have
