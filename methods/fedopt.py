@@ -67,8 +67,8 @@ class FedAdam(FedOpt):
     """FedOpt with Adam on the server (FedAdam of Reddi et al.), at the paper's settings. Messages as FedAvg.
 
     All its experiments have b1 = 0.9, b2 = 0.99 and tau = 1e-3. It tunes the server's rate per task together with the
-    clients' (10^-2 on CIFAR-10 and several others, between 10^-2.5 and 1 elsewhere); here it is 10^-2. Its clients use
-    plain SGD, here the run's optimiser.
+    clients' (10^-2 on CIFAR-10 and several others, between 10^-2.5 and 1 elsewhere); here it is 10^-2 unless tuned. Its
+    clients use plain SGD, here the run's optimiser.
     """
 
     summary = "FedAvg with Adam as the server's step"
@@ -77,7 +77,9 @@ class FedAdam(FedOpt):
     paper_url = "https://arxiv.org/abs/2003.00295"
 
     server_optimiser: Literal["adam"] = option("adam", "server rule")
-    server_lr: float = option(0.01, "server rate (paper, appendix: 0.01 on CIFAR-10, tuned by task)", gt=0)
+    server_lr: float = option(
+        0.01, "server rate (paper, appendix: 0.01 on CIFAR-10, tuned by task)", gt=0, tune=[0.01, 0.1]
+    )
 
 
 @METHODS.register("fedyogi")
@@ -90,4 +92,6 @@ class FedYogi(FedOpt):
     paper_url = "https://arxiv.org/abs/2003.00295"
 
     server_optimiser: Literal["yogi"] = option("yogi", "server rule")
-    server_lr: float = option(0.01, "server rate (paper, appendix: 0.01 on CIFAR-10, tuned by task)", gt=0)
+    server_lr: float = option(
+        0.01, "server rate (paper, appendix: 0.01 on CIFAR-10, tuned by task)", gt=0, tune=[0.01, 0.1]
+    )

@@ -1,8 +1,8 @@
 """The settings of a study's trials: one table of optimiser settings for all methods, and a method's own parameters.
 
-Every method is tried with the rows of `TABLE`, in the same order: with 8 trials the first seven, with 16 all. A method
-with its own SGD takes its learning rate from the last column. The method's own parameters are sampled by a scrambled
-Halton sequence. Trial 0 is always the setting of the suite.
+Every method is tried with the rows of `TABLE`, in the same order. A method with its own SGD takes its learning rate
+from the last column. The method's own parameters are sampled by a scrambled Halton sequence. Trial 0 is always the
+setting of the suite.
 
 A suite with `tune: {sampler: random}` draws both at random from the same ranges, for each method and dataset, to check
 whether scores and ranks of methods depend on the table.
@@ -27,9 +27,7 @@ from ..suites.suite import Sampler
 from ..suites.tuned import Values
 
 MOST_OWN = 2  # most tuned parameters of a method, so that no method has a much larger space
-FEW, MANY = 8, 16  # trials of a study
 SCRAMBLE = 0  # seed of the Halton sequence
-MANY_SETTINGS = 3  # settings of a method's own parameters, above which a study has MANY trials
 
 
 class Row(NamedTuple):
@@ -43,7 +41,7 @@ class Row(NamedTuple):
 
 
 # SGD from 0.05 to 3, Adam from 0.001 to 0.1. The default of most suites, Adam 0.01 with 5e-4 and 0.5, is trial 0.
-# The first seven rows span both ranges; the other eight fill them.
+# The first seven rows span both ranges, so that a study of few trials does too; the other eight fill them.
 TABLE = (
     Row("adam", 0.03, 0.0, 0.5, 1.0),
     Row("sgd", 1.5, 5e-4, 0.5, 0.25),
@@ -55,12 +53,13 @@ TABLE = (
     Row("sgd", 1.0, 5e-4, 0.5, 2.0),
     Row("adam", 0.03, 5e-3, 0.5, 0.5),
     Row("adam", 0.01, 5e-4, 0.7, 0.25),
-    Row("sgd", 2.0, 0.0, 0.5, 1.0),
+    Row("sgd", 2.0, 0.0, 0.5, 0.5),
     Row("adam", 0.001, 0.0, 0.0, 0.1),
     Row("sgd", 1.0, 5e-3, 0.7, 1.5),
     Row("sgd", 0.25, 0.0, 0.5, 2.0),
     Row("sgd", 0.05, 5e-4, 0.5, 0.05),
 )
+TRIALS = 1 + len(TABLE)  # of a study
 RANDOM_TRIALS = 64  # draws of a random design; a study uses the first ones
 GRAPHS = 0.01  # factor of SGD rates for sets of graphs, where sums over nodes make gradients large
 
@@ -133,19 +132,16 @@ class Design:
         """Settings of the method's own parameters: the product of their choices."""
         return math.prod(len(dimension.choices) for dimension in self.specific)
 
-    @property
-    def trials(self) -> int:
-        """Trials of a study by the protocol: `MANY` for a method with more than `MANY_SETTINGS` settings of its own."""
-        return MANY if self.own_settings > MANY_SETTINGS else FEW
-
-    def points(self, trials: int) -> list[dict[str, str]]:
+    def points(self, trials: int | None = None) -> list[dict[str, str]]:
         """The first `trials` points: dimension name -> choice. Point 0 is the suite's setting.
 
-        A study of more trials begins with the points of a smaller one. UserError if the design has fewer points.
+        trials: None: `TRIALS`, or all points if the design has fewer. A study of more trials begins with the points of
+        a smaller one. UserError if the design has fewer points than `trials`.
         """
+        most = TRIALS if trials is None else trials
         settings = {self.cell.key: {dimension.name: dimension.default for dimension in self.dimensions}}
         for row, draw in zip(self.rows, self._draws, strict=True):
-            if len(settings) >= trials:
+            if len(settings) >= most:
                 break
             chosen = {
                 dimension.name: dimension.choices[int(u * len(dimension.choices))]
@@ -153,10 +149,10 @@ class Design:
             }
             point = {**row, **chosen}
             settings.setdefault(applied(self.cell, point).key, point)
-        if len(settings) < trials:
+        if trials is not None and len(settings) < trials:
             where = f"{self.cell.method.name} has only {len(settings)} settings on {self.cell.dataset.name}"
             raise UserError(f"{where}; use --trials {len(settings)}")
-        return list(settings.values())[:trials]
+        return list(settings.values())[:most]
 
 
 def _columns(cell: Cell, method: type[Spec], table: Sequence[Row]) -> dict[str, tuple[str, tuple[str, ...]]]:

@@ -76,7 +76,7 @@ class Study:
     ) -> None:
         self.suite, self.cell, self.seeds = suite, cell, tuple(seeds)
         self.design = Design(cell, sampler)
-        self.points = points = self.design.points(self.design.trials if trials is None else trials)
+        self.points = points = self.design.points(trials)
         rungs = rungs_of(cell.training.rounds, len(points))
         self.rungs, self.sizes = list(rungs), list(rungs.values())
         self.trials = tuple(Tried(number, point, []) for number, point in enumerate(points))

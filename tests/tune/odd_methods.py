@@ -50,12 +50,17 @@ class Greedy(FedAvg):
     c: int = Field(0, json_schema_extra=tunable(0, 1))
 
 
-@METHODS.register("t-fixed")
-class Fixed(FedAvg):
-    """Sets all values that could be tuned."""
+@METHODS.register("t-few")
+class Few(FedAvg):
+    """Sets all values that could be tuned but dropout."""
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"optimiser": "sgd", "lr": 0.1, "weight_decay": 0.0})
+
+
+@METHODS.register("t-fixed")
+class Fixed(Few):
+    """Sets all values that could be tuned."""
 
     def architecture(self, backbones):
         return [backbone.model_copy(update={"dropout": 0.0}) for backbone in backbones]

@@ -10,7 +10,7 @@ import torch
 
 from fglbench.benchmark.runner.execute import FederationCache
 from fglbench.benchmark.store.schema import Row
-from fglbench.benchmark.tune.design import MANY, TABLE
+from fglbench.benchmark.tune.design import TABLE, TRIALS
 from fglbench.benchmark.tune.session import Wanted, studies
 from fglbench.registry import UserError
 
@@ -24,13 +24,13 @@ def rows_of(study, value):
     return rows
 
 
-def test_the_budget_equals_a_count_by_hand_and_doubles_for_large_spaces() -> None:
+def test_the_budget_equals_a_count_by_hand_for_all_methods() -> None:
     by_dataset = studies(Wanted("leaderboard", methods=("local", "global", "scaffold", "fedomd"), datasets=("cora",)))
     budgets = {
         study.cell.method.name: (study.sizes, study.rungs, study.rounds, study.size) for study in by_dataset["cora"]
     }
-    small, large = ([8, 2], [33, 100], 8 * 33 + 2 * 100, 10), ([16, 4], [33, 100], 16 * 33 + 4 * 100, 20)
-    assert budgets == {"local": small, "global": small, "scaffold": small, "fedomd": large}  # FedOMD: 3 x 5 settings
+    budget = ([16, 4], [33, 100], 16 * 33 + 4 * 100, 20)
+    assert budgets == dict.fromkeys(("local", "global", "scaffold", "fedomd"), budget)
 
 
 def test_the_rounds_run_are_the_rounds_of_the_budget(study, carried_out) -> None:
@@ -70,20 +70,13 @@ def test_all_methods_are_given_the_same_optimiser_settings() -> None:
         name: [tuple(point.get(field) for field in shared) for point in study.points]
         for name, study in by_method.items()
     }
-    assert rows["fedavg"] == rows["local"] == rows["fedsage"] == rows["fedprox"][:8]
+    assert rows["fedavg"] == rows["local"] == rows["fedsage"] == rows["fedprox"]
     assert rows["fedavg"][0] == ('{"lr":0.01,"optimiser":"adam"}', '{"weight_decay":0.0005}', '{"dropout":0.5}')
-    assert len(set(rows["fedavg"])) == 8 and len(set(rows["fedprox"])) == 16
+    assert len(set(rows["fedavg"])) == 16
     # SCAFFOLD sets SGD: its rate replaces that of the optimiser, the other columns are equal.
     assert [row[1:] for row in rows["scaffold"]] == [row[1:] for row in rows["fedavg"]]
-    assert {json.loads(point["method.lr"])["lr"] for point in by_method["scaffold"].points} == {
-        0.05,
-        0.1,
-        0.25,
-        0.5,
-        1,
-        1.5,
-        3,
-    }
+    rates = {json.loads(point["method.lr"])["lr"] for point in by_method["scaffold"].points}
+    assert rates == {0.05, 0.1, 0.25, 0.5, 1, 1.5, 2, 3}
 
 
 def test_the_table_spans_the_rates_of_the_protocol_and_repeats_nothing() -> None:
@@ -91,7 +84,18 @@ def test_the_table_spans_the_rates_of_the_protocol_and_repeats_nothing() -> None
     assert (min(rates["sgd"]), max(rates["sgd"])) == (0.05, 3)
     assert (min(rates["adam"]), max(rates["adam"])) == (0.001, 0.1)
     assert (min(row.sgd_rate for row in TABLE), max(row.sgd_rate for row in TABLE)) == (0.05, 3)
-    assert len(set(TABLE)) == len({row[:4] for row in TABLE}) == MANY - 1  # and that of the suite
+    assert len(set(TABLE)) == len({row[:4] for row in TABLE}) == TRIALS - 1  # and that of the suite
+
+
+@pytest.mark.parametrize("suite", ["node-3", "graph-3"])
+def test_all_methods_of_a_leaderboard_are_tried_with_the_same_number_of_settings(suite) -> None:
+    by_dataset = studies(Wanted(suite))
+    assert {len(study.points) for group in by_dataset.values() for study in group} == {TRIALS}
+
+
+def test_a_method_with_fewer_settings_is_tried_with_all_of_them(study) -> None:
+    dropouts = {json.loads(point["backbone.dropout"])["dropout"] for point in study("t-few").points}
+    assert len(study("t-few").points) == len(dropouts) == len({row.dropout for row in TABLE}) < TRIALS
 
 
 def test_a_random_design_draws_from_the_ranges_anew_for_each_method_and_dataset() -> None:
@@ -207,12 +211,5 @@ def test_sets_of_graphs_that_are_classified_have_validation() -> None:
     assert nodes.cell.task == "node"  # the split has labels there too
     assert scaffold.rungs == gcfl.rungs
     rates = {json.loads(point["method.lr"])["lr"] for point in scaffold.points}
-    assert rates == {
-        0.001,
-        0.0005,
-        0.0025,
-        0.005,
-        0.01,
-        0.015,
-        0.03,
-    }  # 0.001: the suite's own; a hundredth of the others
+    hundredth = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03}  # of the others' rates
+    assert rates == hundredth  # the suite's own: 0.001
