@@ -153,7 +153,9 @@ def test_models_without_parameters_are_skipped(options: dict[str, Any]) -> None:
         record(METHODS.build("fedper", {"own_layers": 9}), trial(**options))
 
 
-@pytest.mark.parametrize("options", [{"label_flip": 0.5}, {"sign_flip": 0.5}, {"aggregator": "median"}, {"dp_clip": 1.0}])
+@pytest.mark.parametrize(
+    "options", [{"label_flip": 0.5}, {"sign_flip": 0.5}, {"aggregator": "median"}, {"dp_clip": 1.0}]
+)
 def test_a_reference_on_pooled_data_is_skipped(options: dict[str, Any]) -> None:
     (name,) = options
     with pytest.raises(Skip, match=f"global pools the clients' data: {name} cannot apply"):
