@@ -183,7 +183,7 @@ def impossible(cell: Cell) -> str:
         split.check_task(type(dataset), "is for", SPLITS)
     except UserError as error:
         return str(error)
-    if why := split.unfit(dataset):
+    if why := str(split.unfit(dataset)):
         return why
     if split.goal and isinstance(dataset, OwnData) and dataset.metric != "accuracy":
         return f"split {split.name!r} has its own measure, not {dataset.metric}: leave out --metric"
