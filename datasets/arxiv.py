@@ -95,6 +95,7 @@ class ArxivStructureFeaturesSpec(AnyNodeSpec):
     edges, labels, split, options, and the singular values rounded to 3 decimals.
     """
 
+    features_from_edges: ClassVar[bool] = True
     dimension: int = option(128, "number of features, the leading singular vectors", ge=1, le=1024)
     seed: int = option(0, "seed of the randomised decomposition", ge=0)
 

@@ -19,7 +19,8 @@ AT_ONCE = 2**16  # rows of features
 class CSBM(AnyNodeSpec):
     """Contextual stochastic block model of any size: generated, for tests and timing.
 
-    Classes have equal size; an edge joins equal classes with probability `homophily`, else two different ones.
+    Classes have equal size; an edge joins equal classes with about the probability `homophily`
+    (lower if classes are nearly complete: duplicates are drawn again), else two different ones.
 
     Features: x_v = signal * m_c + z_v with class means m_c of length 1 in random directions and z_v ~ N(0, I/d):
     `signal` is the ratio of the mean's length to the noise's length.

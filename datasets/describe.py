@@ -35,7 +35,6 @@ def statistics(data: Data) -> dict[str, int | float]:
     matrix = adjacency(data)
     degree = np.diff(matrix.indptr)
     _, component = sp.csgraph.connected_components(matrix, directed=False)
-    source, target = data.graph.edges()
     filled = data.feat.values().count_nonzero() if data.feat.layout == torch.sparse_csr else data.feat.count_nonzero()
     return {
         "nodes": len(degree),
@@ -49,7 +48,7 @@ def statistics(data: Data) -> dict[str, int | float]:
         "isolated nodes": int((degree == 0).sum()),
         "components": int(component.max()) + 1,
         "nodes of the largest component": int(np.bincount(component).max()),
-        "edge homophily": float((data.label[source] == data.label[target]).double().mean()) if len(source) else 0.0,
+        **({} if data.goal else {"edge homophily": homophily(data)[0]}),
     }
 
 

@@ -296,7 +296,9 @@ class Stress(Spec):
     missing_features: float = option(
         0.0, "share of the non-zero features of each client's nodes that are set to 0", ge=0, le=1, later=True
     )
-    edge_noise: float = option(0.0, "random edges added to each client, as a share of its edges", ge=0, later=True)
+    edge_noise: float = option(
+        0.0, "random edges per client, as a share of its edges; at most half of the free pairs", ge=0, later=True
+    )
     dropped_edges: float = option(0.0, "share of each client's edges that are removed", ge=0, le=1, later=True)
     label_noise: float = option(
         0.0, "share of each client's training nodes that get a random wrong label", ge=0, le=1, later=True

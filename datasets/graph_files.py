@@ -168,8 +168,8 @@ SHA256 = {name: digest for digest, name in map(str.split, _HASHES.splitlines())}
 def read_planetoid(files: Files) -> Content:
     """Return content from `ind.NAME.{y,tx,ty,allx,ally,graph}` (pickles, hash-checked) and `ind.NAME.test.index`.
 
-    The index lists test nodes in shuffled order. CiteSeer's lacks 15 nodes: they get no features, no links and label 0,
-    as in every published use of this file.
+    The index lists test nodes in shuffled order. CiteSeer's lacks 15 nodes: they get no features and label 0, as in
+    every published use of this file.
     """
     pickled: dict[str, Any] = {
         name.rsplit(".", 1)[1]: load(path, SHA256[name])

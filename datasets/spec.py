@@ -45,7 +45,8 @@ class DatasetSpec(Spec):
     routes: the sources after the cache, in order. fingerprint: the registered sha256 over the canonical content without
     the arrays in `unverified`, or None. synthetic: the data are not real. scored_by: the metric of the dataset's
     source. kind: of data, as citations or products. goal: the task of its targets; empty: labels are classified.
-    sources: see `own_clients`. divisible: by any partition; if not, only by `own`.
+    sources: see `own_clients`. divisible: by any partition; if not, only by `own`. features_from_edges: features are
+    computed from all edges.
     """
 
     about: ClassVar[About]
@@ -59,6 +60,7 @@ class DatasetSpec(Spec):
     scored_by: ClassVar[Measure] = "accuracy"
     sources: ClassVar[int | None] = None
     divisible: ClassVar[bool] = True
+    features_from_edges: ClassVar[bool] = False
 
     def own_clients(self) -> int | None:
         """Return the number of clients that come with the data (partition `own`), 0 without; None if it is unknown."""

@@ -50,6 +50,10 @@ class SplitSpec(CuttingSpec):
     unit: ClassVar[str] = ""
     without_training: ClassVar[str] = "use fewer clients or another split"  # what to do if no node trains
 
+    def unfit(self, dataset: DatasetSpec) -> str:
+        """Return why the split cannot be used with the options of a dataset; empty if it can."""
+        return ""
+
     def __call__(self, data: Data, parts: Sequence[np.ndarray], seed: int) -> SplitResult:
         """Return roles and masks for the parts of a partition (sorted ids); they depend on the arguments only.
 
@@ -110,6 +114,11 @@ class Fixed(SplitSpec):
     per_seed: bool = option(
         False, "use published split number (seed mod n) of n, instead of the same split for all seeds", later=True
     )
+
+    def unfit(self, dataset: DatasetSpec) -> str:
+        if self.per_seed and (index := getattr(dataset, "split_index", 0)):
+            return f"split.per_seed and dataset.split_index={index} both choose the published split: leave one out"
+        return ""
 
     def choose(self, data: Data, seed: int) -> Data:
         if not self.per_seed or not isinstance(data, NodeData):

@@ -23,7 +23,8 @@ class FedALA(FedAvg):
     FedAvg's training.
 
     Departures: the released code scores the model after aggregation and before training, trains W on minibatches of
-    images, and does not limit the steps of the first round (`first_steps` here). W is trained without dropout.
+    images, and does not limit the steps of the first round (`first_steps` here). W is trained without dropout. Its
+    steps are not counted in `optimiser_steps`.
     """
 
     family = "personal"

@@ -43,6 +43,7 @@ from ..benchmark.engine import (
     torch_source,
 )
 from ..datasets.federation import PARTS, Data, Measure, NodeData, Rows, RowsClient
+from ..datasets.spec import DatasetSpec
 from ..datasets.splits import NONE, SPLITS, TEST, TRAIN, VAL, SplitSpec
 
 
@@ -90,6 +91,11 @@ class Links(SplitSpec):
         if abs(self.train + self.val + self.test - 1) > 1e-9:
             raise ValueError(f"train + val + test is {self.train + self.val + self.test:g}; make it 1")
         return self
+
+    def unfit(self, dataset: DatasetSpec) -> str:
+        if dataset.features_from_edges:
+            return f"the features of {dataset.name} are computed from all edges, test edges too: choose another dataset"
+        return super().unfit(dataset)
 
     def choose(self, data: Data, seed: int) -> Data:
         if data.scored_by in ("macro_f1", "average_precision"):  # the --metric of own data

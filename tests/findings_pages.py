@@ -27,7 +27,7 @@ SETTINGS = {  # numbers of papers, tables, experiments and hyperparameters
         "The clip of 1 ", "3 seeds", "at most 100 rounds",
         "(none to 30%)",
     ),
-    "node-boards": ("at rate 0.1 it does", "`node-3`", "`node-3-random`"),
+    "node-boards": ("at rate 0.1 it does", "`node-3`", "`node-3-random`", "with 24 trials"),
     "graph-boards": ("(Dirichlet, alpha 1)", "3 seeds", "12 (MUTAG) to 137 (NCI1) test graphs per client"),
     "natural": (
         "over 5 seeds", "95% t interval", "FedIGL (NeurIPS 2025, Table 1)",
@@ -113,8 +113,9 @@ def line(title: str, values: list[float]) -> str:
 def stress(ranking: Ranking) -> list[str]:
     against, table = ranking.inference.against["fedavg"], ranking.robustness.table
     assert [name for name, pair in against.items() if pair.verdict == "worse"] == ["local", "fedproto"]
+    equivalent = {"feddc", "scaffold", "fedadam", "fedprox"}
+    assert {name for name, pair in against.items() if pair.verdict == "equivalent"} == equivalent
     assert "better" not in [pair.verdict for pair in against.values()]
-    assert list(table.index[:2]) == ["scaffold", "fedadam"] and table["label_noise loss"].idxmax() == "local"
     edges, labels = 100 * table["edge_noise loss"], 100 * table["label_noise loss"]
     gain = ranking.inference.against["local"]["fedavg"]
     assert abs(edges["fedmlp"]) < 0.05 and gain.verdict == "better"
@@ -287,7 +288,7 @@ def node_boards(boards: dict[str, Ranking]) -> list[str]:
         *second_tuning(boards),
         *lines,
         f"by {differs.min():.1f} points on Computers to {differs.max():+.1f} on Wiki",
-        f"the means of nine methods change by {means.min():+.1f} to {means.max():+.1f} points",
+        f"the means of nine methods change by {points(means.min() / 100)} to {points(means.max() / 100)} points",
         f"Spearman's rho is {correlation(boards, homophilous(boards))} on nine homophilous graphs, but "
         f"{correlation(boards, accuracy)} on all {len(accuracy)} with accuracy",
     ]

@@ -99,6 +99,12 @@ class TrainConfig(Stress):
         """Local epochs per client in all rounds together."""
         return self.rounds * self.local_epochs
 
+    @property
+    def needs_clients(self) -> list[str]:
+        """Names of the given options that are about the data or uploads of single clients."""
+        names = [name for name in (*ATTACKS, "dp_clip") if getattr(self, name)]
+        return names + ["aggregator"] * (self.aggregator != "mean")
+
     def unfit(self, clients: int) -> str:
         """Return why the configuration does not fit this number of clients; empty if it does."""
         for name in ATTACKS:
@@ -117,6 +123,8 @@ class TrainConfig(Stress):
             raise ValueError("fanout needs batch_size, and a positive number or -1 for each layer, as in [10, 5]")
         if self.dp_clip is not None and self.aggregator != "mean":
             raise ValueError("dp_clip protects the mean of the updates: leave aggregator at mean")
+        if self.dp_clip is not None and self.small_deviation:
+            raise ValueError("small_deviation replaces models after dp_clip has clipped them: leave out one of them")
         if self.unseen_epochs and not self.unseen:
             raise ValueError("unseen_epochs is of clients held out of training: give unseen, the share of these")
         if self.unseen and self.score_on != "local":

@@ -27,8 +27,9 @@ equally.
 - `norm-clip`: every update is clipped to the median of the updates' 2-norms, then the method's own average follows (Sun
   et al., 2019, arXiv 1911.07963, with a fixed bound; the median is our choice because it needs no setting).
 
-An update is the uploaded model minus the received one. Skip if a method uploads anything other than models, or if the
-server sends each client another model; UserError if f is too large for the number of clients.
+An update is the uploaded model minus the received one. Skip if a method uploads anything other than models, or pools
+the clients' data, and for a rule other than `mean` if the server sends each client another model; UserError if f is too
+large for the number of clients.
 """
 
 from __future__ import annotations

@@ -155,13 +155,17 @@ def set_up(
         raise Skip("clients have classes of their own: there is no whole and no union to score a model on")
     if TASKS[federation.task].sampled and (reason := misfit(method, backbones, config)):
         raise Skip(reason)
-    arrangement = _arranged(method, hide_labels(federation))
+    arrangement = _arranged(method, hide_labels(federation), config)
     simulation = Simulation(method, arrangement, backbones, config, seed, clients_per_batch)
     return simulation, TASKS[federation.task].evaluator(method, federation, arrangement, simulation.client_batches)
 
 
-def _arranged(method: Method, visible: Federation) -> Arrangement:
-    """Return the data to train on: the dataset as partitioned, except for the package's own references."""
+def _arranged(method: Method, visible: Federation, config: TrainConfig) -> Arrangement:
+    """Return the data to train on: the dataset as partitioned, except for the package's own references.
+
+    Raises Skip if such a reference pools the clients' data and `config` needs separate clients, UserError if another
+    method rearranges data.
+    """
     if type(method).arrange is Method.arrange:
         return Arrangement(visible)
     if not (method.reference and METHODS.is_own(type(method))):
@@ -169,6 +173,8 @@ def _arranged(method: Method, visible: Federation) -> Arrangement:
             f"{method.name} rearranges the clients' data: only the package's own references may (as `global` does); "
             "change a client's own data in `prepare`"
         )
+    if config.needs_clients:
+        raise Skip(f"{method.name} pools the clients' data: {' and '.join(config.needs_clients)} cannot apply")
     with on_host():
         return method.arrange(visible)
 

@@ -183,6 +183,8 @@ def impossible(cell: Cell) -> str:
         split.check_task(type(dataset), "is for", SPLITS)
     except UserError as error:
         return str(error)
+    if why := str(split.unfit(dataset)):
+        return why
     if split.goal and isinstance(dataset, OwnData) and dataset.metric != "accuracy":
         return f"split {split.name!r} has its own measure, not {dataset.metric}: leave out --metric"
     if cell.task != "node" and (conditions := cell.training.present):

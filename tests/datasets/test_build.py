@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -160,6 +161,16 @@ def test_statistics_by_hand(square: NodeData) -> None:
         "edge homophily": 0.4,
     }
     assert figures == expected
+
+
+def test_homophily_leaves_out_edges_with_an_unlabelled_end(square: NodeData) -> None:
+    label = square.label.clone()
+    label[0] = -1
+    pairs = torch.stack(square.graph.edges(), 1).tolist()
+    ends = [(int(label[u]), int(label[v])) for u, v in pairs]
+    known = [one == other for one, other in ends if min(one, other) >= 0]
+    assert 0 < len(known) < len(ends)
+    assert statistics(replace(square, label=label))["edge homophily"] == sum(known) / len(known)
 
 
 def test_partition_hash_covers_nodes_and_split() -> None:

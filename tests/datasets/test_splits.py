@@ -256,3 +256,14 @@ def test_a_split_that_is_not_sound_is_refused() -> None:
     assert "roles are bool (10,)" in refused(role >= 0)
     assert "roles have shape ();" in refused(None)
     assert "give -1 to 2" in refused(np.where(role == 2, np.int8(3), role))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("-d chameleon-filtered --split fixed --set split.per_seed=true --set dataset.split_index=3", "leave one out"),
+        ("-d ogbn-arxiv-structure-features --split links", "computed from all edges, test edges too"),
+    ],
+)
+def test_a_split_that_does_not_fit_the_dataset_is_refused_in_the_plan(cli, arguments: str, message: str) -> None:
+    assert message in cli(f"run -m fedavg -k 2 --seeds 1 {arguments} --dry-run", 2)

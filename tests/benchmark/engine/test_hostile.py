@@ -153,10 +153,21 @@ def test_models_without_parameters_are_skipped(options: dict[str, Any]) -> None:
         record(METHODS.build("fedper", {"own_layers": 9}), trial(**options))
 
 
+@pytest.mark.parametrize(
+    "options", [{"label_flip": 0.5}, {"sign_flip": 0.5}, {"aggregator": "median"}, {"dp_clip": 1.0}]
+)
+def test_a_reference_on_pooled_data_is_skipped(options: dict[str, Any]) -> None:
+    (name,) = options
+    with pytest.raises(Skip, match=f"global pools the clients' data: {name} cannot apply"):
+        record(METHODS.build("global"), trial(**options))
+
+
 def test_wrong_combinations_are_refused_with_the_reason() -> None:
     with pytest.raises(ValueError, match="label_flip and gaussian are given: a run has one attack"):
         TrainConfig(label_flip=0.1, gaussian=0.1)
     with pytest.raises(ValueError, match="dp_clip protects the mean"):
         TrainConfig(dp_clip=1.0, aggregator="krum")
+    with pytest.raises(ValueError, match="small_deviation replaces models after dp_clip has clipped them"):
+        TrainConfig(dp_clip=1.0, small_deviation=0.2)
     with pytest.raises(UserError, match=r"aggregator 'krum' needs n >= f \+ 3, and 3 clients take part with f = 1"):
         record(METHODS.build("fedavg"), trial(aggregator="krum", tolerated=0.49))
