@@ -100,7 +100,8 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
         "it tries 16 settings per dataset, and validation nodes select the best",
         f"The main leaderboard has {ranked} tuned methods on {datasets} graphs: "
         "Cora, CiteSeer, ACM, Wiki, Photo, Actor, Chameleon, Squirrel. "
-        "None is shown to be better than FedAvg by more than one point of accuracy. Eleven are *equivalent* (within one point), "
+        "None is shown to be better than FedAvg by more than one point of accuracy. "
+        "Eleven are *equivalent* (within one point), "
         f"among them SCAFFOLD, FedDC and {papers[0]}. "
         "FedGCN (Yao et al.) has the highest mean accuracy, "
         f"{points(best.mean)} points against FedAvg (95% interval {span(best)[1:]}, but it also uses edges between "
