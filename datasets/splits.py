@@ -50,9 +50,9 @@ class SplitSpec(CuttingSpec):
     unit: ClassVar[str] = ""
     without_training: ClassVar[str] = "use fewer clients or another split"  # what to do if no node trains
 
-    def unfit(self, dataset: DatasetSpec) -> str:
-        """Return why the split cannot be used with the options of a dataset; empty if it can."""
-        return ""
+    def check(self, dataset: DatasetSpec) -> None:
+        """Raise UserError if the split cannot be used with this dataset; before it is loaded."""
+        self.check_task(type(dataset), "is for", SPLITS)
 
     def __call__(self, data: Data, parts: Sequence[np.ndarray], seed: int) -> SplitResult:
         """Return roles and masks for the parts of a partition (sorted ids); they depend on the arguments only.
@@ -115,10 +115,12 @@ class Fixed(SplitSpec):
         False, "use published split number (seed mod n) of n, instead of the same split for all seeds", later=True
     )
 
-    def unfit(self, dataset: DatasetSpec) -> str:
+    def check(self, dataset: DatasetSpec) -> None:
+        super().check(dataset)
         if self.per_seed and (index := getattr(dataset, "split_index", 0)):
-            return f"split.per_seed and dataset.split_index={index} both choose the published split: leave one out"
-        return ""
+            raise UserError(
+                f"split.per_seed and dataset.split_index={index} both choose the published split: leave one out"
+            )
 
     def choose(self, data: Data, seed: int) -> Data:
         if not self.per_seed or not isinstance(data, NodeData):

@@ -92,10 +92,12 @@ class Links(SplitSpec):
             raise ValueError(f"train + val + test is {self.train + self.val + self.test:g}; make it 1")
         return self
 
-    def unfit(self, dataset: DatasetSpec) -> str:
+    def check(self, dataset: DatasetSpec) -> None:
+        super().check(dataset)
         if dataset.features_from_edges:
-            return f"the features of {dataset.name} are computed from all edges, test edges too: choose another dataset"
-        return super().unfit(dataset)
+            raise UserError(
+                f"the features of {dataset.name} are computed from all edges, test edges too: choose another dataset"
+            )
 
     def choose(self, data: Data, seed: int) -> Data:
         if data.scored_by in ("macro_f1", "average_precision"):  # the --metric of own data

@@ -100,15 +100,21 @@ class TrainConfig(Stress):
         return self.rounds * self.local_epochs
 
     @property
+    def attacks(self) -> list[str]:
+        """Names of the given attacks; a valid configuration has at most one."""
+        return [name for name in ATTACKS if getattr(self, name)]
+
+    @property
     def needs_clients(self) -> list[str]:
         """Names of the given options that are about the data or uploads of single clients."""
-        names = [name for name in (*ATTACKS, "dp_clip") if getattr(self, name)]
-        return names + ["aggregator"] * (self.aggregator != "mean")
+        others = {"dp_clip": self.dp_clip is not None, "aggregator": self.aggregator != "mean"}
+        return [*self.attacks, *(name for name, given in others.items() if given)]
 
     def unfit(self, clients: int) -> str:
         """Return why the configuration does not fit this number of clients; empty if it does."""
-        for name in ATTACKS:
-            if (share := getattr(self, name)) and not round(share * clients):
+        for name in self.attacks:
+            share = getattr(self, name)
+            if not round(share * clients):
                 least = f"{0.5 / clients:.3g}"
                 return f"{name} is {share:g}, so none of {clients} clients is hostile; give more than {least}"
         if self.dp_noise and self.dp_delta >= 1 / clients:
@@ -131,9 +137,8 @@ class TrainConfig(Stress):
             raise ValueError(f"unseen clients are scored on their own graphs: make data 'local', not {self.score_on!r}")
         if self.unseen and self.present:
             raise ValueError(f"unseen clients hold the data as they are: leave out unseen or {', '.join(self.present)}")
-        attacks = [name for name in ATTACKS if getattr(self, name)]
-        if len(attacks) > 1:
-            raise ValueError(f"{' and '.join(attacks)} are given: a run has one attack")
+        if len(self.attacks) > 1:
+            raise ValueError(f"{' and '.join(self.attacks)} are given: a run has one attack")
         return self
 
     @model_validator(mode="before")

@@ -180,11 +180,9 @@ def impossible(cell: Cell) -> str:
     try:
         cell.partition.build(PARTITIONS).check(dataset, cell.clients)
         split = cell.split.build(SPLITS)
-        split.check_task(type(dataset), "is for", SPLITS)
+        split.check(dataset)
     except UserError as error:
         return str(error)
-    if why := str(split.unfit(dataset)):
-        return why
     if split.goal and isinstance(dataset, OwnData) and dataset.metric != "accuracy":
         return f"split {split.name!r} has its own measure, not {dataset.metric}: leave out --metric"
     if cell.task != "node" and (conditions := cell.training.present):
