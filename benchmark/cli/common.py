@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -48,7 +49,8 @@ def _loaded(plugins: Names) -> list[str]:
     announce()
     from ..suites.plugins import load_plugins
 
-    return list(load_plugins(plugins))
+    with _to_stderr():
+        return list(load_plugins(plugins))
 
 
 def apart(plugins: Names) -> tuple[str, ...]:
@@ -252,6 +254,19 @@ def print_json(document: Any) -> None:
 
 
 @contextmanager
+def _to_stderr() -> Iterator[None]:
+    """Send all that the block prints to the error output, also from C."""
+    output = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(output, 1)
+        os.close(output)
+
+
+@contextmanager
 def answer(json: bool) -> Iterator[dict[str, Any]]:
     """A dict for the result of a command.
 
@@ -260,7 +275,7 @@ def answer(json: bool) -> Iterator[dict[str, Any]]:
     """
     document: dict[str, Any] = {}
     ended: typer.Exit | None = None
-    with redirect_stdout(sys.stderr) if json else nullcontext():
+    with _to_stderr() if json else nullcontext():
         try:
             yield document
         except typer.Exit as end:

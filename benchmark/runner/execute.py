@@ -278,6 +278,7 @@ def in_child(function: Callable[..., Iterable[Any]], plugins: Iterable[str], *ar
 
 
 def _call(pipe: Connection, function: Callable[..., Iterable[Any]], plugins: tuple[str, ...], arguments: Any) -> None:
+    os.dup2(2, 1)  # what a plug-in prints is no output of the command
     try:
         load_plugins(plugins)
         for value in function(*arguments):
