@@ -141,7 +141,7 @@ def described_suite(suite: Suite, cells: list[Cell]) -> Entry:
             [method, [dataset for _, dataset in pairs]] for method, pairs in groupby(suite.untuned(), itemgetter(0))
         ],
         "defaults": suite.at_defaults(cells),
-        "tuned": suite.has_tuned_settings,
+        "tuned": bool(suite.tuned_methods),
         "leaderboard": suite.leaderboard,
     }
 

@@ -134,6 +134,11 @@ class LabelDirichlet(PartitionSpec):
     alpha: float = option(0.5, "concentration: small = each client has few classes", gt=0)
     minimum: int = option(1, "least number of nodes or graphs of a client", ge=1)
 
+    def check_task(self, data: Data | type[DatasetSpec], applies_to: str, registry: Registry[Any]) -> None:
+        super().check_task(data, applies_to, registry)
+        if data.goal:
+            raise UserError(f"partition 'label-dirichlet' divides classes, and {data.name!r} has none; choose another")
+
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         label = data.label.numpy()
         members = [np.flatnonzero(label == c) for c in np.unique(label)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from ...registry import UserError
+from ...registry import UserError, did_you_mean
 from ..store import Store
 from ..store.row_file import safe_name
 from ..suites.catalogue import BOARDS, published_tasks
@@ -57,7 +57,6 @@ def compete(
     rounds or trials, the place is a preview: the published methods had the full budget. With --meta the rows are packed
     for a pull request, as by `fglbench submit`, into RESULTS/METHOD-submission.
     """
-    from ..compete import QUICK
     from ..runner.system import as_interrupts
     from ..submission.submit import METADATA, metadata, read_fields
     from ..suites.select import CUSTOM
@@ -68,9 +67,7 @@ def compete(
     results = results or Path("runs") / f"compete-{safe_name(name)}"
     options = given.options(device, jobs=jobs, threads=threads, timeout=timeout, memory_limit=memory_limit,
                             plugins=plugins)  # fmt: skip
-    datasets = given.names(dataset) or (
-        QUICK if quick else tuple(dict.fromkeys(task.dataset for task in published_tasks(BOARD)))
-    )
+    datasets = _datasets(given.names(dataset), quick)
     preview = quick or bool(dataset or trials or rounds or seeds)
     if meta and preview:
         raise UserError("--meta packs rows of the board: leave out --quick, -d, --trials, --rounds and --seeds")
@@ -109,6 +106,17 @@ def compete(
             shutil.rmtree(out)
         said["submission"] = packed(Store(results), about, out, (BOARD,), tuner.out)
     return int(not said["submission"]["valid"])
+
+
+def _datasets(wanted: tuple[str, ...], quick: bool) -> tuple[str, ...]:
+    """The wanted datasets, by default those of the board. UserError for one that the board lacks."""
+    from ..compete import QUICK
+
+    board = dict.fromkeys(task.dataset for task in published_tasks(BOARD))
+    for name in wanted:
+        if name not in board:
+            raise did_you_mean(name, board, f"dataset of the board {BOARD}")
+    return wanted or (QUICK if quick else tuple(board))
 
 
 def _answer(name: str, scored: list[Cell], rows: list[Row], preview: bool, said: dict[str, Any]) -> bool:

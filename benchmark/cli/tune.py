@@ -24,13 +24,16 @@ if TYPE_CHECKING:
     from ..tune.session import Study, Tuner, Wanted
 
 
+DEFAULT = "leaderboard"
+
+
 def tune(
     suite: Annotated[
         str, given.naming("suite", "-s", "--suite", metavar="SUITE", help="a suite by name, or a YAML file")
     ] = "",
     method: given.Methods = None, dataset: given.Datasets = None,
     trials: Annotated[
-        int | None, Option("--trials", min=1, help="settings per method and dataset [8, or 16 for large spaces]")
+        int | None, Option("--trials", min=1, help="settings per method and dataset [16]")
     ] = None,
     seeds: Annotated[
         str | None, Option("--seeds", help="from 100 on: one, a list (100,101) or a range [the suite's]")
@@ -65,7 +68,7 @@ def tune(
 
     if not suite and data is None:
         raise UserError("say what to tune: -s SUITE, or --data FOLDER for a graph of your own")
-    suite = suite or "leaderboard"
+    suite = suite or DEFAULT
     numbers = None if seeds is None else given.parse_seeds(f"{seeds}," if seeds.isdigit() else seeds)
     plugins = given.apart(plugin)
     data = given.own_dataset(data, method=given.names(method))
@@ -115,14 +118,16 @@ def _next(wanted: Wanted, tuner: Tuner) -> str:
     from ...datasets.own_data import folder_of
     from ..suites.suite import load_suite
 
-    own = wanted.own_dataset
-    words = ["-s", wanted.suite] if own is None else ["--data", str(folder_of(own))]
+    own, suite = wanted.own_dataset, load_suite(wanted.suite)
+    words = ["-s", wanted.suite] if own is None or wanted.suite != DEFAULT else []
+    words += [] if own is None else ["--data", str(folder_of(own))]
     words += ["-m", ",".join(wanted.methods)] if wanted.methods else []
     words += ["-d", ",".join(wanted.datasets)] if wanted.datasets else []
     for text in wanted.settings:
         metric = text.removeprefix("dataset.metric=")
         words += ["--set", text] if metric == text else ["--metric", metric]
-    if own is not None or tuner.out != load_suite(wanted.suite).tuned_file:
+    theirs = tuner.out == suite.tuned_file and suite.tuned_methods  # which the suite reads for its tuned methods
+    if own is not None or not theirs or not {*wanted.methods} <= theirs:
         words += ["--tuned", str(tuner.out)]
     words += [] if own is None and tuner.results == Path(SHIPPED) else ["--results", str(tuner.results)]
     words += [word for plugin in tuner.options.plugins for word in ("--plugin", plugin)]

@@ -188,7 +188,7 @@ def listed(root: Path, name: str, findings: Findings, *, submission: bool | None
     kinds = SUBMISSION if submission else TRIALS if holds_trials(root) else RESULTS
     skip = set() if submission else {str(root / each) for each in inner(root)}
     files: dict[str, list[str]] = {}
-    total = 0
+    unknown, total = list[str](), 0
     for number, (path, entry) in enumerate(_walk(root, skip), start=1):
         size = entry.stat(follow_symlinks=False).st_size
         kind, most = next(((kind, most) for kind, (form, most) in kinds.items() if re.fullmatch(form, path)), ("", 0))
@@ -200,12 +200,14 @@ def listed(root: Path, name: str, findings: Findings, *, submission: bool | None
         elif not entry.is_file(follow_symlinks=False):
             findings.add(f"{name}/{path}", "a link or device, not a file", "replace it by the file itself")
         elif not kind:
-            findings.add(f"{name}/{path}", "unknown file", "remove it; `fglbench submit` packs what belongs here")
+            unknown.append(path)
         elif size > most:
             findings.add(f"{name}/{path}", f"{size} bytes; at most {most} are read", "submit fewer or smaller files")
         else:
             files.setdefault(kind, []).append(path)
             total += size
+    for path in unknown if submission or holds_trials(root) or "rows" in files else ():  # else another folder
+        findings.add(f"{name}/{path}", "unknown file", "remove it; `fglbench submit` packs what belongs here")
     if submission and total > TOTAL_BYTES:
         findings.add(name, f"{total} bytes; at most {TOTAL_BYTES // MIB} MiB are read", "submit fewer files")
     return Folder(root, name, submission, {kind: tuple(sorted(paths)) for kind, paths in files.items()})

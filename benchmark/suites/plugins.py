@@ -36,12 +36,15 @@ elsewhere: Callable[[Registry[Any], str], type[Any]] | None = None
 def load_plugins(names: Iterable[str]) -> tuple[str, ...]:
     """Import each plug-in, a `.py` file or a module name, once. Returns names that are valid in any folder.
 
-    Raises UserError (one line) if it cannot be imported, or has a built-in name.
+    Raises UserError (one line) if it cannot be imported, registers nothing, or has a built-in name.
     """
     plugins = located(names)
     for name in plugins:
+        modules, entries = len(sys.modules), sum(len(one.names()) for one in REGISTRIES.values())
         with _guarded(f"plug-in {name!r}"), redirect_stdout(sys.stderr):  # its prints are no output of a command
             _load_file(Path(name)) if name.endswith(".py") else importlib.import_module(name)
+        if len(sys.modules) > modules and sum(len(one.names()) for one in REGISTRIES.values()) == entries:
+            raise UserError(f"plug-in {name!r} registers nothing: write @fglbench.register(NAME) above its class")
     return plugins
 
 

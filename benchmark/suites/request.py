@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ... import yamltext
-from ...registry import DOMAINS, UserError, did_you_mean, listed
+from ...registry import DOMAINS, OWN, UserError, did_you_mean, listed
 from ..store.schema import PARTS
 from .catalogue import catalogue, entry, listed_cells, untuned_pairs
 
@@ -83,6 +83,8 @@ class Request:
 def suites_of(request: Request, task_of: Callable[[str], str] = lambda name: "node") -> list[tuple[str, Request]]:
     """The names of the requested suites, each with the part of the request that is for it. task_of: the task of a
     dataset that is not in the catalogue. UserError for contradicting options, or if nothing is requested."""
+    if request.quick and request.all_suites:
+        raise UserError("--quick is the suite 'quick', --all is every leaderboard suite; give one of them")
     if request.quick and request.suites:
         raise UserError("--quick is the suite 'quick'; give either --quick or -s, not both")
     if request.all_suites and request.suites:
@@ -129,9 +131,9 @@ def told_untuned(suite: str, missing: Sequence[tuple[str, str]]) -> list[str]:
     if not missing:
         return []
     methods, datasets = (list(dict.fromkeys(names)) for names in zip(*missing, strict=True))
-    narrow = "".join(
-        f" {option} {','.join(names)}" for option, names in (("-m", methods), ("-d", datasets)) if len(names) <= NAMED
-    )
+    own = any(name.startswith(OWN) for name in datasets)
+    narrow = f" -m {','.join(methods)}" * (len(methods) <= NAMED)
+    narrow += " --data FOLDER" if own else f" -d {','.join(datasets)}" * (len(datasets) <= NAMED)
     problem = f"suite {suite!r}: no tuned settings of {listed(methods, NAMED)} on {listed(datasets, NAMED)}"
     return [f"{problem}; `fglbench tune -s {suite}{narrow}` makes them"]
 

@@ -7,6 +7,7 @@ so that a new method runs on the tasks of a board without a change of the suite.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -49,13 +50,29 @@ from .suite import (
     load_suite,
     worded,
 )
-from .tuned import Table, read_tuned, without_settings
+from .tuned import Table, Values, read_tuned, without_settings
 
 
 def apply_settings(cells: Sequence[Cell], settings: Sequence[Setting]) -> list[Cell]:
-    """Apply settings to every part of the cells that has such a parameter. UserError if none has."""
-    located = [_locate(setting, cells) for setting in settings]
-    return [_changed(cell, located) for cell in cells]
+    """Apply settings, from `located`, to every part of the cells that has such a parameter."""
+    return [_changed(cell, settings) for cell in cells] if settings else list(cells)
+
+
+def located(texts: Iterable[str], cells: Sequence[Cell]) -> list[Setting]:
+    """The settings of `--set`, with their sections. UserError if no cell has the parameter, and for one given twice."""
+    settings = [_locate(parse_setting(text), cells) for text in texts]
+    for name, number in Counter(f"{setting.section}.{setting.name}" for setting in settings).items():
+        if number > 1:
+            raise UserError(f"--set {name} is given {number} times; give it once")
+    return settings
+
+
+def check_not_chosen(settings: Iterable[Setting], chosen: Values, cell: Cell) -> None:
+    """UserError if a setting has a parameter that tuning chooses for the cell."""
+    for setting in settings:
+        if setting.name in getattr(chosen, setting.section or "", {}):
+            name, what = f"{setting.section}.{setting.name}", f"{cell.method.name} on {cell.dataset.name}"
+            raise UserError(f"--set {name}: tuning chooses this parameter of {what}; leave it out")
 
 
 def _locate(setting: Setting, cells: Sequence[Cell]) -> Setting:
@@ -117,7 +134,6 @@ def _task(name: str) -> str:
 
 def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
     """The result of `select`, and its warnings. UserError as for `select`."""
-    settings = [parse_setting(text) for text in request.settings]
     request = with_own(request, request.own_dataset)
     table = read_tuned(request.tuned) if request.tuned else None
     if table == {}:
@@ -125,13 +141,15 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
     chosen: list[tuple[str, Cell]] = []
     untuned, refused, defaults = list[str](), list[str](), list[str]()
     for suite, part in [(load_suite(name), part) for name, part in suites_of(request, _task)]:
-        narrowed, departs = narrow(suite, part)
+        narrowed, departs = narrow(suite if table is None else suite.at_own_settings(), part)
         untuned += told_untuned(suite.name, narrowed.untuned())
-        cells = apply_settings(narrowed.cells(), settings) if settings else narrowed.cells()
+        cells = narrowed.cells()
+        settings = located(request.settings, cells)
+        cells = apply_settings(cells, settings)
         if table is not None:
             pairs = dict.fromkeys((cell.method.name, cell.dataset.name) for cell in cells)
             untuned += told_without(request.tuned, without_settings(pairs, table))
-            cells = at_settings(cells, table)
+            cells = at_settings(cells, table, settings)
         keys = list(map(_checked, cells))
         reason_of = {key: impossible(cell) for key, cell in dict(zip(keys, cells, strict=True)).items()}
         reasons = [reason_of[key] for key in keys]
@@ -150,11 +168,15 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
     return list(distinct.values()), told_left(left, defaults)
 
 
-def at_settings(cells: Sequence[Cell], table: Table) -> list[Cell]:
-    """The cells whose method has settings for their dataset, with these settings. UserError if none has, and as for
-    `Tuned.scored`."""
-    pairs = [(cell, table.get(cell.method.name, {}).get(cell.dataset.name)) for cell in cells]
-    tuned = [chosen.scored(cell) for cell, chosen in pairs if chosen is not None]
+def at_settings(cells: Sequence[Cell], table: Table, settings: Sequence[Setting] = ()) -> list[Cell]:
+    """The cells whose method has tuned settings for their dataset, with these. settings: those of `--set`.
+
+    UserError if no cell has, as for `Tuned.scored`, and as for `check_not_chosen`."""
+    tuned = []
+    for cell in cells:
+        if (chosen := table.get(cell.method.name, {}).get(cell.dataset.name)) is not None:
+            check_not_chosen(settings, chosen, cell)
+            tuned.append(chosen.scored(cell))
     if cells and not tuned:
         known = sorted({f"{method} on {dataset}" for method, by_dataset in table.items() for dataset in by_dataset})
         raise UserError(f"the tuned settings are of other methods and datasets: {listed(known, NAMED)}")
@@ -230,7 +252,8 @@ def _parts(entry: DatasetEntry, block: Block, request: Request) -> Iterator[Data
     if isinstance(dataset, OwnData):
         if dataset.own_clients() and not request.partitions:
             partitions = [Choice(name="own")]
-        if dataset.has_split() and not request.splits:
+        own_task = any(split.build(SPLITS).goal for split in entry.splits or block.splits)
+        if dataset.has_split() and not request.splits and not own_task:
             entry = entry.model_copy(update={"splits": [Choice(name="fixed")]})
     own = [choice for choice in partitions if isinstance(choice.build(PARTITIONS), OwnPartition)]
     count = dataset.own_clients() if own and not request.clients else None

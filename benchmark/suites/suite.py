@@ -237,13 +237,13 @@ class Suite(Part):
         return any(entry.name == method for block in self.cross for entry in block.methods)
 
     @property
-    def has_tuned_settings(self) -> bool:
-        """Whether a method has `params: tuned`."""
-        return bool(self._tuned())
+    def tuned_methods(self) -> set[str]:
+        """The methods with `params: tuned`."""
+        return {method for method, _ in self._tuned()}
 
     def at_defaults(self, cells: Iterable[Cell]) -> list[str]:
         """The methods of cells that run with defaults; empty if no method of the suite has tuned settings."""
-        if not self.has_tuned_settings:
+        if not self.tuned_methods:
             return []
         methods = (cell.method.name for cell in cells if not cell.tuning and METHODS.cls(cell.method.name).trains)
         return list(dict.fromkeys(methods))
@@ -251,7 +251,7 @@ class Suite(Part):
     def base(self) -> Suite:
         """The suite that is tuned: the first partition, number of clients, split and backbones of each dataset; the
         methods with `params: tuned`, or all if there are none, with the settings in the suite."""
-        return self.model_copy(update={"cross": [block.base(self.has_tuned_settings) for block in self.cross]})
+        return self.model_copy(update={"cross": [block.base(bool(self.tuned_methods)) for block in self.cross]})
 
     def at_own_settings(self) -> Suite:
         """The suite with its settings instead of tuned ones; it has all cells, tuned or not."""

@@ -35,8 +35,8 @@ from ..store.row_file import APART, LOCKS, safe_name
 from ..store.schema import TRIAL, Row
 from ..suites.apart import begin
 from ..suites.cell import Cell
-from ..suites.request import Request, parse_setting
-from ..suites.select import apply_settings, impossible, narrow, with_own
+from ..suites.request import Request
+from ..suites.select import apply_settings, check_not_chosen, impossible, located, narrow, with_own
 from ..suites.suite import TUNING_SEED, Sampler, load_suite
 from ..suites.tuned import Tuned, own_content, read_tuned, with_rounds, write_tuned
 from .design import Design, applied, values
@@ -200,10 +200,11 @@ def studies(wanted: Wanted) -> dict[str, list[Study]]:
     asked = Request(methods=wanted.methods, datasets=wanted.datasets, seeds=(wanted.seeds or (TUNING_SEED,))[:1])
     asked = with_own(asked, wanted.own_dataset)
     base, _ = narrow(suite.base(), asked)
-    changed = [parse_setting(text) for text in wanted.settings]
+    listed = base.cells()
+    settings = located(wanted.settings, listed)
     rounds = wanted.rounds or suite.tune.rounds
     cells: dict[tuple[str, str], Cell] = {}
-    for cell in apply_settings(base.cells(), changed) if changed else base.cells():
+    for cell in apply_settings(listed, settings):
         if why := impossible(cell):
             raise UserError(why)
         if cell.task == "graph":
@@ -223,9 +224,9 @@ def studies(wanted: Wanted) -> dict[str, list[Study]]:
                     f"suite {suite.name!r} scores it" if seed in scored else f"seeds below {TUNING_SEED} are for scores"
                 )
                 raise UserError(f"seed {seed} cannot be tuned on: {why}; tuning seeds are {TUNING_SEED} and up")
-        by_dataset.setdefault(dataset, []).append(
-            Study(suite.name, cell, wanted.trials or suite.tune.trials, seeds, suite.tune.sampler)
-        )
+        study = Study(suite.name, cell, wanted.trials or suite.tune.trials, seeds, suite.tune.sampler)
+        check_not_chosen(settings, values(study.points[0]), cell)
+        by_dataset.setdefault(dataset, []).append(study)
     return by_dataset
 
 

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from fglbench.benchmark import compete
+from fglbench.benchmark.cli import compete as cli_compete
 from fglbench.benchmark.cli.compete import _answer, _method_of
 from fglbench.benchmark.cli.new_and_check import METHODS_FOLDER
 from fglbench.benchmark.compete import ordinal, standing_of
@@ -85,8 +86,10 @@ def test_one_command_from_a_file_to_a_place(tmp_path: Path, monkeypatch: pytest.
     known = PublishedTask(
         "node-3", "csbm", "louvain", 10, "accuracy", {}, {name: {"score": score} for name, score in scores.items()}
     )
-    monkeypatch.setattr(compete, "published_tasks", lambda suite: [known])
+    for module in (compete, cli_compete):
+        monkeypatch.setattr(module, "published_tasks", lambda suite: [known])
     arguments = ["compete", "mine.py", "-d", "csbm", "--trials", "2", "--rounds", "3", "--seeds", "2", "-j", "1"]
+    assert "unknown dataset of the board node-3 'pubmed' (known: csbm)" in cli("compete mine.py -d pubmed", 2)
     assert "1 study (" in cli([*arguments, "--dry-run"]) and not Path("runs").exists()
     output = cli(arguments)
     assert "passes the contract" in output and "my-compete: you would rank 2nd of 4 on 1 dataset" in output
@@ -103,7 +106,7 @@ def test_seeds_of_the_tuning_are_refused_before_anything_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("seeds.py").write_text(METHOD.format(name="my-seeds"))
-    arguments = ["compete", "seeds.py", "-d", "csbm", "--trials", "2", "--rounds", "3", "--seeds", "100-101"]
+    arguments = ["compete", "seeds.py", "-d", "cora", "--trials", "2", "--rounds", "3", "--seeds", "100-101"]
     assert "chosen on seed 100, so it cannot be scored" in cli([*arguments, "--dry-run"], 2)
 
 
@@ -117,7 +120,7 @@ def test_a_signal_during_the_check_ends_as_ctrl_c_does(tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fglbench.benchmark.cli.new_and_check.check", killed)
     Path("stopped.py").write_text(METHOD.format(name="my-stopped"))
-    arguments = ["compete", "stopped.py", "-d", "csbm", "--trials", "2", "--rounds", "3", "--seeds", "2", "-y"]
+    arguments = ["compete", "stopped.py", "-d", "cora", "--trials", "2", "--rounds", "3", "--seeds", "2", "-y"]
     cli(arguments, 130)
 
 
@@ -188,5 +191,5 @@ def test_a_file_of_the_package_is_no_plugin() -> None:
 def test_a_file_without_a_method_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli) -> None:
     monkeypatch.chdir(tmp_path)
     Path("none.py").write_text("x = 1\n")
-    assert "registers no method" in cli("compete none.py", 2)
+    assert "registers nothing: write @fglbench.register" in cli("compete none.py", 2)
     assert "no file 'nowhere.py'" in cli("compete nowhere.py", 2)

@@ -268,8 +268,10 @@ def test_only_a_class_of_the_kind_can_be_registered(value):
     assert "slip" not in METHODS.names()
 
 
+@pytest.mark.usefixtures("registries")
 def test_two_files_of_one_name_are_refused(suite, tmp_path, monkeypatch):
-    text, module = Path(suite).read_text(), "import fglbench\n"
+    text = Path(suite).read_text()
+    module = "import fglbench\nfrom fglbench.methods.fedavg import FedAvg\nfglbench.register('slip')(FedAvg)\n"
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "slips.yaml").write_text(text)

@@ -279,6 +279,7 @@ def test_former_names_of_settings_are_accepted_and_written(suite_file):
         ({"backbones": ("gcn+gta",)}, "unknown backbone 'gta'; did you mean 'gat'?"),
         ({"clients": (0,)}, "clients: input should be greater than or equal to 1, got 0"),
         ({"quick": True}, "--quick is the suite 'quick'"),
+        ({"quick": True, "all_suites": True}, "--quick is the suite 'quick', --all is every"),
         ({"all_suites": True}, "--all is every leaderboard suite"),
     ],
 )

@@ -14,7 +14,10 @@ import pytest
 import scipy.sparse as sp
 
 from fglbench.benchmark.cli import main
+from fglbench.benchmark.cli.tune import _next as next_command
+from fglbench.benchmark.runner.job import Options
 from fglbench.benchmark.suites.select import CUSTOM, Request, select
+from fglbench.benchmark.tune.session import Tuner, Wanted
 from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation, own_data
 from fglbench.datasets.own_data import VARIABLE, announce, content_of, read
 from fglbench.datasets.own_files import SHOWN
@@ -73,6 +76,17 @@ def test_the_worked_example_runs_as_it_is_printed(villages: Path, cli) -> None:
     ]
     assert main(["submit", "fedavg", "-s", CUSTOM, "--results", str(results), "--out", "packed", *meta]) != 0
     assert not Path("packed").exists()
+
+
+def test_a_suite_of_another_task_keeps_its_split(villages: Path) -> None:
+    name = announce(villages, print)
+    for suite, task in (("links", "link-prediction"), ("leaderboard", "node")):
+        cells = [cell for _, cell in select(Request(suites=(suite,), methods=("fedavg",), own_dataset=name))]
+        assert {(cell.task, cell.partition.name) for cell in cells} == {(task, "own")}
+    tuner = Tuner(Path("runs"), Path("chosen.yaml"), Options())
+    assert next_command(Wanted("links", own_dataset=name), tuner).startswith("fglbench run -s links --data ")
+    with pytest.raises(UserError, match="`fglbench tune -s node-3 -m fedavg --data FOLDER` makes them"):
+        select(Request(suites=("node-3",), methods=("fedavg",), own_dataset=name))
 
 
 def test_other_commands_find_the_folder_by_the_variable(villages: Path, monkeypatch: pytest.MonkeyPatch, cli) -> None:

@@ -140,6 +140,8 @@ def test_a_partition_for_the_other_task(csbm: NodeData) -> None:
         PARTITIONS.build("fclg")(csbm, 6, 0)
     with pytest.raises(UserError, match="choose one of fclg, label-dirichlet, own, scaffold, uniform"):
         PARTITIONS.build("louvain")(graph_set((4, 4)), 2, 0)
+    with pytest.raises(UserError, match="'label-dirichlet' divides classes, and 'csbm' has none; choose another"):
+        PARTITIONS.build("label-dirichlet")(replace(csbm, goal="node-regression"), 2, 0)
 
 
 def test_uniform_sizes(csbm: NodeData) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -24,6 +25,7 @@ from fglbench.benchmark.suites.select import Request, select
 from fglbench.benchmark.suites.suite import load_suite
 from fglbench.benchmark.suites.tuned import Tuned, own_content, read_tuned, write_tuned
 from fglbench.benchmark.tune.design import TABLE
+from fglbench.benchmark.tune.session import Wanted, studies
 from fglbench.methods import METHODS
 from fglbench.registry import UserError, searched, tunable
 from fglbench.report.display_names import entrant_labels
@@ -86,6 +88,34 @@ def test_methods_without_settings_in_a_given_file_are_named(tuned, tmp_path) -> 
     write_tuned(tmp_path / "cora.yaml", {"fedprox": {"cora": Tuned(**CHOSEN)}})
     with pytest.warns(UserWarning, match=r"cora.yaml' has no settings of fedavg on cora; .* their runs are left out"):
         assert {cell.method.name for _, cell in select(request)} == {"fedprox"}
+
+
+def test_a_given_file_replaces_the_settings_of_the_suite(tmp_path) -> None:
+    """Also for a method or dataset without settings in the suite, and with no value of the suite's settings left."""
+    write_tuned(
+        tmp_path / "new.yaml", {"fedprox": {name: Tuned(**CHOSEN | {"method": {}}) for name in ("cora", "csbm")}}
+    )
+    request = Request(suites=("node-3",), methods=("fedprox",), tuned=tmp_path / "new.yaml")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cells = [cell for name in ("cora", "csbm") for _, cell in select(replace(request, datasets=(name,)))]
+    mu = METHODS.build("fedprox").mu
+    found = {(cell.dataset.name, cell.training.lr, cell.method.params["mu"]) for cell in cells}
+    assert found == {("cora", 0.5, mu), ("csbm", 0.5, mu)}
+
+
+def test_a_parameter_has_one_source(tuned, tmp_path) -> None:
+    write_tuned(tmp_path / "cora.yaml", {"fedprox": {"cora": Tuned(**CHOSEN)}})
+    request = Request(suites=("quick",), methods=("fedprox",), datasets=("cora",), tuned=tmp_path / "cora.yaml")
+    for text in ("lr=0.1", "mu=0.1", "backbone.dropout=0.1"):
+        with pytest.raises(UserError, match=f"{text[-6:-4]}: tuning chooses this parameter of fedprox on cora; leave"):
+            select(replace(request, settings=(text,)))
+        with pytest.raises(UserError, match="tuning chooses this parameter of fedprox on cora"):
+            studies(Wanted("quick", ("fedprox",), ("cora",), settings=(text,)))
+    (cell,) = {cell.training for _, cell in select(replace(request, settings=("training.rounds=4",)))}
+    assert (cell.rounds, cell.lr) == (4, 0.5)
+    with pytest.raises(UserError, match=r"--set training.rounds is given 2 times; give it once"):
+        select(replace(request, tuned=None, settings=("training.rounds=4", "rounds=5")))
 
 
 def test_untuned_methods_are_left_out_and_named_with_their_command(tuned, cli) -> None:

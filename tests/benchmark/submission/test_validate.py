@@ -305,6 +305,8 @@ def test_a_missing_or_empty_folder_is_one_line(workdir: Path, cli) -> None:
     (workdir / "empty").mkdir()
     assert cli("validate absent", 2).startswith("fglbench: no folder at 'absent'; give a results folder")
     assert cli("validate empty", 1).startswith("empty: no result rows; give a results folder")
+    (workdir / "empty" / "thesis.txt").write_text("important")
+    assert "thesis" not in cli("validate empty", 1)  # no advice to remove files of another folder
 
 
 def test_an_unknown_per_client_figure_is_an_error(submission: Path, cli) -> None:
