@@ -239,7 +239,7 @@ def per_dataset_table(ranking: Ranking) -> Table:
     """Mean ± std of every entry on every task that has a table."""
     board, columns = ranking.board, [METHOD]
     for task in ranking.tasks:
-        link, seeds = f"{board.suite}/tables/{slug(task)}.md", f"n={len(board.expected[task])}"
+        link, seeds = f"tables/{slug(task)}.md", f"n={len(board.expected[task])}"
         columns.append(Column(plain(task), partial(score, task), falling=True, note=seeds, link=link))
     lines = [Entrant(ranking, name) for name in ranking.order]
     caption = f"Scores on every task of board {board.suite}, %"

@@ -111,14 +111,16 @@ def named(*kinds: str, metavar: str = "NAME", help: str | None = None) -> Any:
     return Argument(metavar=metavar, help=help, autocompletion=completes(*kinds))
 
 
-OTHERS = "only these; others than those of the suite are added"
+OTHERS = "only these; one that the suite lacks is added"
 Methods = Annotated[Names, naming("method", "-m", "--method", metavar="METHOD[,METHOD]", help=OTHERS)]
 Datasets = Annotated[Names, naming("dataset", "-d", "--dataset", metavar="DATASET[,...]", help=OTHERS)]
-Partitions = Annotated[Names, naming("partition", "-p", "--partition", help="only these partitions")]
-Backbones = Annotated[Names, naming("backbone", "-b", "--backbone", help="only these; a+b: both, mixed over clients")]
+Partitions = Annotated[
+    Names, naming("partition", "-p", "--partition", help="only these; rows of others: suite `custom`")
+]
+Backbones = Annotated[Names, naming("backbone", "-b", "--backbone", help="as -p; a+b: both, mixed over clients")]
 Suites = Annotated[Names, naming("suite", "-s", "--suite", metavar="SUITE[,...]", help="only these suites")]
-Splits = Annotated[Names, naming("split", "--split", help="only these splits")]
-Clients = Annotated[Names, Option("-k", "--clients", metavar="N[,N]", help="only these numbers of clients")]
+Splits = Annotated[Names, naming("split", "--split", help="as -p")]
+Clients = Annotated[Names, Option("-k", "--clients", metavar="N[,N]", help="as -p: numbers of clients")]
 Seeds = Annotated[str | None, Option("--seeds", metavar="N", help="a count (3), a list (0,4) or a range (3-5, 0-0)")]
 Jobs = Annotated[
     int | None, Option("-j", "--jobs", min=1, metavar="N", help="worker processes (default: one per core)")
@@ -160,7 +162,8 @@ Metric = Annotated[
            "selects the best round"),
 ]  # fmt: skip
 TunedFile = Annotated[
-    Path | None, Option("--tuned", metavar="FILE", help="file of settings, written by `fglbench tune --data`")
+    Path | None,
+    Option("--tuned", metavar="FILE", help="file of `fglbench tune`, instead of the suite's settings"),
 ]
 PluginNames = Annotated[  # imported in another process only
     Names, Option("--plugin", metavar="FILE", help="a Python file or module that registers the methods, ...")
