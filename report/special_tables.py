@@ -22,8 +22,8 @@ NATURAL = ("own", "source")  # partitions whose clients come with the data
 
 WIDEST = 30  # methods of a table of pairs
 CLIENTS = (
-    "Worst client: the worst score of a client. Spread: the standard deviation over clients. Both are means over seeds "
-    "and over the datasets of the main metric."
+    "Worst client: the worst score of a client on its own test nodes. Spread: the standard deviation of these scores. "
+    "Both are means over seeds and over the datasets of the main metric."
 )
 LEGENDS = {
     "Macro-F1 and clients": f"Macro-F1: mean over all datasets of the board. {CLIENTS}",

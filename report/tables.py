@@ -8,7 +8,7 @@ from functools import partial
 
 import pandas as pd
 
-from ..metrics import ADAPTED, SCORES, UNSEEN, sign
+from ..metrics import ADAPTED, FALLING, SCORES, UNSEEN, sign
 from .board import MEASURES, Board
 from .cells import (
     NOTHING,
@@ -178,11 +178,12 @@ def ranking_lines(ranking: Ranking, columns: Sequence[Column], names: Iterable[s
 def ranking_columns(ranking: Ranking) -> list[Column]:
     """The columns of `ranking_table`; some are of some boards only."""
     board, inference, other = ranking.board, ranking.inference, ranking.other_metric
-    metric = unit(_short(board.metric))
+    short = _short if _short(other) != _short(board.metric) else str  # errors of nodes and of graphs stay apart
+    metric = unit(short(board.metric))
     scores = [replace(SCORE, title=f"Mean {metric}")]
     if other:
         sizes = {name: count(len(board.datasets_of(name)), "dataset") for name in (board.metric, other)}
-        second = Column(unit(_short(other)), _figure("other", score_text), falling=True, best=True, note=sizes[other])
+        second = Column(unit(short(other)), _figure("other", score_text), falling=True, best=True, note=sizes[other])
         scores = [replace(scores[0], note=sizes[board.metric]), second]
     held_out = []
     for name, title in HELD_OUT.items():
@@ -196,7 +197,7 @@ def ranking_columns(ranking: Ranking) -> list[Column]:
         *scores,
         *held_out,
         *(
-            replace(against(base), note=_short(board.metric) if other else "")
+            replace(against(base), note=short(board.metric).replace(f" {FALLING}", "") if other else "")
             for base in (inference.baselines if inference.unit != "none" else ())
         ),
         Column("Wins", _figure("wins", _whole), falling=True, best=True),
