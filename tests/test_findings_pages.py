@@ -16,6 +16,9 @@ from fglbench.benchmark.suites.catalogue import catalogue
 from fglbench.report.loading import load_boards
 from fglbench.report.papers import papers
 from fglbench.report.ranking import Ranking
+from fglbench.report.reproduction.match import SuiteRows
+from fglbench.report.reproduction.page import readings
+from fglbench.report.reproduction.view import VERDICTS, counts, views
 from fglbench.report.statistics import paired_difference
 from fglbench.report.text import data_size, points
 
@@ -233,20 +236,18 @@ def graph_phrases(boards: dict[str, Ranking]) -> list[str]:
     ]
 
 
-def claim_phrases() -> list[str]:
-    """The lines of the scoreboard, from the index of the papers' tables, which the report makes from the rows."""
-    counts_of: dict[str, dict[str, tuple[int, ...]]] = {}
-    for line in (RESULTS / "REPRODUCTION.md").read_text(encoding="utf-8").splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) > 2 and (suite := re.match(r"\[([\w-]+)\]", cells[1])) and re.fullmatch(r"[\w-]+", cells[2]):
-            counts_of.setdefault(suite[1], {})[cells[2]] = tuple(map(int, cells[6:9]))
+def claim_phrases(boards: dict[str, Ranking]) -> list[str]:
+    """The lines of the scoreboard: verdicts on the claims that were run as stated, under both readings."""
     lines = []
     for paper in papers():
-        readings = [counts_of[suite] for suite in paper.tables if suite in counts_of]
-        stated = [counts.pop(paper.stated or paper.readings[0].id) for counts in readings]
-        best = [max(counts.values(), key=lambda claims: (claims[0], -claims[1])) for counts in readings]
-        sums = (" / ".join(map(str, np.sum(counts, axis=0))) for counts in (stated, best))
-        lines.append(f"| {paper.name} | {' | '.join(sums)} |")
+        sums = np.zeros((2, len(VERDICTS)), dtype=int)
+        for suite in paper.tables:
+            board = boards[suite].board
+            pair = readings(paper, list(views(suite, SuiteRows(board.rows, board.history))))
+            run = {claim.figures for claim in pair[0].claims if claim.verdict in VERDICTS}
+            sums += [counts(claim for claim in view.claims if claim.figures in run) for view in pair]
+        assert sums[0].sum() == sums[1].sum(), paper.name
+        lines.append(f"| {paper.name} | {' | '.join(' / '.join(map(str, line)) for line in sums)} |")
     return lines
 
 
@@ -266,7 +267,7 @@ def phrases(boards: dict[str, Ranking]) -> dict[str, list[str]]:
         "(significant)",
         f"Graph classification (each client holds many graphs), untuned: by {100 * -alone.mean:.1f} points",
     ]
-    return dict(zip(TOP, (readme, [*findings, *claim_phrases()]), strict=True)) | findings_pages.phrases(boards)
+    return dict(zip(TOP, (readme, [*findings, *claim_phrases(boards)]), strict=True)) | findings_pages.phrases(boards)
 
 
 def prose(page: str) -> str:
