@@ -212,8 +212,8 @@ class Board:
 
     @cached_property
     def metric(self) -> str:
-        """The main metric: that of most datasets."""
-        return max(sorted(set(kinds := list(self.metrics.values()))), key=kinds.count, default="score")
+        """The main metric: that of most datasets; if several have as many, that of the first dataset."""
+        return next((metric for metric, _ in Counter(self.metrics.values()).most_common(1)), "score")
 
     def datasets_of(self, metric: str) -> list[str]:
         """The datasets with this metric. Scores of two metrics are never averaged."""

@@ -331,8 +331,11 @@ def natural(ranking: Ranking) -> list[str]:
     titles = {"twitch": "Twitch's seven countries, ROC AUC", "citation-sources": "Three sources of papers, accuracy"}
     tasks = board.rows.drop_duplicates("dataset").set_index("dataset")
     assert (tasks.loc["twitch", "clients"], tasks.loc["citation-sources", "clients"]) == (7, 3)
-    assert board.metric == "ROC AUC" and board.datasets_of(board.metric) == ["twitch"]
-    assert "better" not in verdicts(ranking).values()
+    twitch, papers = ranking.second, ranking.inference
+    assert twitch is not None and twitch.tested == ["twitch"] and papers.tested == ["citation-sources"]
+    assert not [gap for of in twitch.against.values() for gap in of.values() if gap.verdict == "better"]
+    better = [pair for pair, verdict in verdicts(ranking).items() if verdict == "better"]
+    assert better == [("local", name) for name in ("fedprox", "feddc", "scaffold")]
     seeds = {name: board.seeds_of(tasks.loc[name, "task_label"]) for name in titles}
     assert {len(scores) for scores in seeds.values()} == {5}
     return [
