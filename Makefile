@@ -42,7 +42,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@touch $@
 
 run: $(VENV)/.installed
-	@$(BIN)/fglbench run --all --quick --results $(RESULTS) $(ARGS); code=$$?; \
+	@$(BIN)/fglbench run --quick --results $(RESULTS) $(ARGS); code=$$?; \
 	test $$code -le 1 || exit $$code; \
 	$(BIN)/fglbench report --results $(RESULTS) || exit $$?; \
 	echo "leaderboard: $(CURDIR)/$(RESULTS)/LEADERBOARD.md"; exit $$code

@@ -45,6 +45,7 @@ class Board:
     better in every score. histories, embeddings: read the side files of a key. verdicts: on rows that the maintainers
     ran again. read: the parts of side files except histories, shared with boards of a part of the rows. sites: names
     of the clients of own data, by fingerprint. trials: rows of `fglbench tune` of a tuned board.
+    damaged: key -> reason, of side files that could not be read so far.
     """
 
     suite: str
@@ -55,6 +56,7 @@ class Board:
     read: dict[str, dict[str, Any]] = field(repr=False, default_factory=dict)
     sites: Mapping[str, Sequence[str]] = field(repr=False, default_factory=dict)
     trials: pd.DataFrame = field(repr=False, default_factory=pd.DataFrame)
+    damaged: dict[str, str] = field(repr=False, default_factory=dict)
 
     @classmethod
     def build(cls, suite: str, rows: pd.DataFrame, **fields: Any) -> Board:
@@ -210,8 +212,8 @@ class Board:
 
     @cached_property
     def metric(self) -> str:
-        """The main metric: that of most datasets."""
-        return max(sorted(set(kinds := list(self.metrics.values()))), key=kinds.count, default="score")
+        """The main metric: that of most datasets; if several have as many, that of the first dataset."""
+        return next((metric for metric, _ in Counter(self.metrics.values()).most_common(1)), "score")
 
     def datasets_of(self, metric: str) -> list[str]:
         """The datasets with this metric. Scores of two metrics are never averaged."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 from ..files import write_atomically
 from ..registry import UserError
 from . import reproduction
+from .board import Board
 from .figures import Plot, found_figures
 from .html.pages import Drawn, Whole, pages
 from .leaderboard import leaderboard, readme_block, reported, reported_section, with_block
@@ -32,7 +34,7 @@ from .reproduction.view import View
 from .robustness import curves_csv
 from .tables import task_csv
 from .templating import document
-from .text import slug
+from .text import count, slug
 
 
 @dataclass
@@ -62,6 +64,11 @@ def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
     texts, report.views = reproduction.texts(results, loaded, report.environments)
     report.texts |= texts
     report.orphans += [path for path in reproduction.files(results) if path not in report.texts]
+    for board in loaded:
+        if lost := _lost(board):
+            what = f"curves or embeddings of {count(len(lost), 'run')} cannot be read"
+            first, fix = ": ".join(next(iter(lost.items()))), "restore the files from git, or run again (--rerun all)"
+            warnings.warn(f"{results / board.suite}: {what} ({first}); {fix}", stacklevel=2)
     if not boards:
         return report  # tables of papers only
     text = leaderboard(boards, heads) + reported_section(results)
@@ -88,7 +95,8 @@ def _board(report: Report, ranking: Ranking, figures: bool) -> str:
         report.figures |= {suite / "figures" / plot.file: (plot, data) for plot, data in drawn.items()}
         manifest = {plot.file: plot.digest(data) for plot, data in drawn.items()}
         report.texts[suite / "figures" / "manifest.json"] = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
-        report.orphans += [p for p in sorted((suite / "figures").glob("*.png")) if p not in report.figures]
+        if not _lost(ranking.board):
+            report.orphans += [p for p in sorted((suite / "figures").glob("*.png")) if p not in report.figures]
     tables = [p for p in sorted((suite / "tables").glob("*")) if p.suffix in (".md", ".csv")]
     report.orphans += [p for p in tables if p not in report.texts]
     shown = [plot for plot in drawn if figures or (suite / "figures" / plot.file).is_file()]
@@ -96,6 +104,12 @@ def _board(report: Report, ranking: Ranking, figures: bool) -> str:
     head, captions = document("ranking.md", **known), [(plot.file, plot.caption) for plot in shown]
     report.texts[suite / "LEADERBOARD.md"] = document("suite.md", **known, head=head, figures=captions)
     return head
+
+
+def _lost(board: Board) -> dict[str, str]:
+    """Key -> reason, of runs with a score whose curves or embeddings are missing or damaged."""
+    missing = {key: "no curves" for key in map(str, board.scored["key"]) if board.read.get(key) == {}}
+    return board.damaged | {key: reason for key, reason in missing.items() if key not in board.damaged}
 
 
 def stale(report: Report) -> list[Path]:

@@ -19,15 +19,15 @@ from .groups import family, kind_of_data
 from .text import count, p_value, plain, points, slug
 
 SPLIT = "label skew"  # the property that divides datasets into groups
-LABELS = "labels per class"  # training nodes of a client, per class
+LABELS = "labels per class"  # nodes of a client times the training share, per class
 MIN_CORRELATED = 6  # datasets
 MIN_DATASETS = 3  # datasets of a group
 GRAPH = {"homophily": "edge homophily", "lost_edges": "lost edges"}  # column of properties.csv -> property
 LEGEND = (
-    "Gain of the median method of each family (n methods) over `local`, in points. Labels per class: training nodes "
-    "per client and class. Label skew: mean total variation distance between the labels of a client and of all "
-    "clients (0 to 1). Majority share: share of the largest class of a client. Edge homophily: share of edges within "
-    "a class. Lost edges: share of edges that no client has."
+    "Gain of the median method of each family (n methods) over `local`, in points. Labels per class: nodes per client "
+    "and class times the training share. Label skew: mean total variation distance between the labels of a client and "
+    "of all clients (0 to 1). Majority share: share of the largest class of a client. Edge homophily: share of edges "
+    "within a class. Lost edges: share of edges that no client has."
 )
 NAMES = {2: ["more alike", "less alike"], 3: ["most alike", "in between", "least alike"]}
 

@@ -165,16 +165,18 @@ class Inference:
             return f"{RULE}. Here both are too few (a task needs {MIN_SEEDS} seeds): nothing is compared."
         here = f"{len(self.scores)} datasets: results apply to similar datasets"
         if self.unit == "seed":
-            here = f"the seeds of tasks on {count(len(self.tested), 'dataset')}: results apply to these tasks only"
+            names = f" ({', '.join(self.tested)})" if len(self.tested) < len(self.by_dataset) else ""
+            tested = f"{count(len(self.tested), 'dataset')}{names}"
+            here = f"the seeds of tasks on {tested}: results apply to the mean over these tasks only"
         return (
             f"Methods are compared over {here}. Two that share a letter are not shown to differ by more than one "
             f"point; {len(self.leaders) - 1} of the other {len(self.order) - 1} share one with the first by mean rank."
         )
 
     @property
-    def tested(self) -> set[str]:
+    def tested(self) -> list[str]:
         """The datasets with a task of enough seeds: those of the differences if the unit is the seed."""
-        return set(self._strata)
+        return list(self._strata)
 
     @cached_property
     def _strata(self) -> dict[str, pd.DataFrame]:

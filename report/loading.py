@@ -37,9 +37,12 @@ def load_boards(results: Path) -> list[Board]:
         if len(rows):
             made_with = zip(rows["method"], rows["method_version"], rows["git_sha"], strict=True)
             rows["computed_with"] = [current_version(*each) for each in made_with]
-            histories, embeddings = (partial(_side_file, read, suite) for read in (store.history, store.embeddings))
+            damaged = dict[str, str]()
+            reads = store.history, store.embeddings
+            histories, embeddings = (partial(_side_file, read, damaged, suite) for read in reads)
+            read = {"histories": histories, "embeddings": embeddings, "damaged": damaged}
             more = {"verdicts": verdicts, "sites": store.sites(), "trials": _trials(results, suite)}
-            boards.append(Board.build(suite, rows, histories=histories, embeddings=embeddings, **more))
+            boards.append(Board.build(suite, rows, **read, **more))
     if not boards:
         raise UserError(f"no result rows under {str(results)!r}; run `fglbench run` first or give --results DIR")
     return boards
@@ -53,11 +56,12 @@ def _trials(results: Path, suite: str) -> pd.DataFrame:
     return frame(store.rows(searched, latest_only=True))
 
 
-def _side_file(read: Callable[[str, str], Any], suite: str, key: str) -> dict[str, Any] | None:
+def _side_file(read: Callable[[str, str], Any], damaged: dict[str, str], suite: str, key: str) -> dict[str, Any] | None:
     """Return the side file of a row; None if it is missing or unreadable (the row itself is still valid)."""
     try:
         content = read(suite, key)
-    except UNREADABLE:
+    except UNREADABLE as error:
+        damaged[key] = str(error)
         return None
     return content if isinstance(content, dict) else None
 

@@ -297,10 +297,10 @@ def _median(values: pd.Series) -> Cell:
 
 
 def _steps(rows: pd.DataFrame) -> Cell:
-    """The median, and its ratio to the steps of plain FedAvg in the same cell."""
+    """The median, and the median share of the steps of all rounds and local epochs."""
     cell = _median(rows["optimiser_steps"])
     share = (pd.to_numeric(rows["optimiser_steps"]) / pd.to_numeric(rows["budget_steps"])).dropna().median()
-    return Cell(f"{cell.text} ({share:.1f}x)", cell.value) if finite(share) else cell
+    return Cell(f"{cell.text} ({share:.0%})", cell.value) if finite(share) else cell
 
 
 def _rising(rows: pd.DataFrame) -> Cell:

@@ -18,6 +18,7 @@ from .statistics import DECIMALS, indistinguishable, ranks
 COSTS = {"traffic": "median", "seconds": "median", "peak": "max"}  # column -> how its tasks are summarised
 LAST = "Last round"
 MEASURES = {"Selected round": "score", LAST: "", "Macro-F1": "macro_f1", "Own model": "personal_on_local"}
+SETTING = ["training", "method_params", "backbone_params"]  # columns that tell the trials of a study apart
 MIN_METHODS = 3  # fewer methods are not ordered by the measures
 LEARNS_NOTHING = ("majority", "one-cluster", "label-counts")  # references that no method should be below
 
@@ -25,7 +26,8 @@ LEARNS_NOTHING = ("majority", "one-cluster", "label-counts")  # references that 
 def setting_loss(trials: pd.DataFrame, datasets: list[str]) -> dict[str, float]:
     """Method -> loss of a median setting, a fraction, for the methods with trials on all of `datasets`.
 
-    trials: rows with method, dataset, training (JSON), status and val.
+    trials: rows with method, dataset, the columns of `SETTING`, status and val, several per trial if it has several
+    seeds.
     """
     if trials.empty:
         return {}
@@ -33,7 +35,7 @@ def setting_loss(trials: pd.DataFrame, datasets: list[str]) -> dict[str, float]:
     known = trials.assign(rounds=rounds, val=pd.to_numeric(trials["val"]).where(trials["status"] == "ok").fillna(0.0))
     known = known[known["dataset"].isin(datasets)]
     first = known[known["rounds"] == known.groupby(["method", "dataset"])["rounds"].transform("min")]
-    scores = first.groupby(["method", "dataset"])["val"]
+    scores = first.groupby(["method", "dataset", *SETTING])["val"].mean().groupby(["method", "dataset"])
     losses = (scores.max() - scores.median()).unstack("dataset").reindex(columns=datasets)
     return {str(method): float(loss) for method, loss in losses.dropna().mean(axis=1).items()}
 
@@ -75,9 +77,17 @@ class Ranking:
     @cached_property
     def inference(self) -> Inference:
         """The comparisons by score. Means and differences are over the datasets of the main metric."""
+        return self._by(self.board.metric)
+
+    @cached_property
+    def second(self) -> Inference | None:
+        """The comparisons by the second metric, over its datasets; None without one."""
+        return self._by(self.other_metric) if self.other_metric and self.board.ranked else None
+
+    def _by(self, metric: str) -> Inference:
         board = self.board
         seeds = {task: board.seeds_of(task)[board.ranked] for task in board.tasks}
-        return Inference(board.by_dataset, seeds, board.dataset_of, averaged=board.datasets_of(board.metric))
+        return Inference(board.by_dataset, seeds, board.dataset_of, averaged=board.datasets_of(metric))
 
     @cached_property
     def macro_f1(self) -> Inference | None:
@@ -115,7 +125,11 @@ class Ranking:
     @cached_property
     def setting_loss(self) -> dict[str, float]:
         """Method -> loss of a median setting, a fraction; empty without trials."""
-        return setting_loss(self.board.trials, list(self.board.by_dataset.index))
+        trials = self.board.trials
+        if len(trials):  # those of the revisions of the rows
+            revisions = ["method", "method_version"]
+            trials = trials.merge(self.board.scored[revisions].drop_duplicates(), on=revisions)
+        return setting_loss(trials, list(self.board.by_dataset.index))
 
     @property
     def other_metric(self) -> str:

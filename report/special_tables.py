@@ -28,11 +28,11 @@ CLIENTS = (
 LEGENDS = {
     "Macro-F1 and clients": f"Macro-F1: mean over all datasets of the board. {CLIENTS}",
     "Clients": CLIENTS,
-    "Verdicts": "Worse, equivalent, better: the probabilities that on a typical dataset the method is below the "
-    "baseline by more than one point, within one point of it, and above it by more than one point. A verdict needs a "
-    "probability of 95% and an interval that agrees. New dataset: 95% prediction interval on one more dataset like "
-    "these. Tasks higher, lower: tasks with a significant difference over seeds. Details: *How ranks are made*, at the "
-    "end.",
+    "Verdicts": "Worse, equivalent, better: the probabilities that {} the method is below the baseline by more than "
+    "one point, within one point of it, and above it by more than one point. A verdict needs a probability of 95% and "
+    "an interval that agrees. {}Tasks higher, lower: tasks with a significant difference over seeds. Details: *How "
+    "ranks are made*, at the end.",
+    "Second metric": "Means and differences as in the ranking, over the datasets with this metric.",
     "Performance profile": "Points below the best method of each task.",
     "Win rates": "Share of the datasets on which the method of the line has a higher score than that of the column; a "
     "tie counts half.",
@@ -70,12 +70,34 @@ def client_gains(board: Board) -> pd.DataFrame:
 def method_tables(ranking: Ranking) -> dict[str, Table]:
     """The tables of a board with ranked methods, by their titles in `LEGENDS`."""
     tables = {
+        "Second metric": second_table(ranking),
         _clients_title(ranking): clients_table(ranking),
         "Verdicts": verdicts_table(ranking),
         "Performance profile": profile_table(ranking),
         "Win rates": win_rate_table(ranking),
     }
     return {title: table for title, table in tables.items() if table}
+
+
+def legend(title: str, ranking: Ranking) -> str:
+    """The text below a table of `method_tables`."""
+    if ranking.inference.unit == "dataset":
+        new = "New dataset: 95% prediction interval on one more dataset like these. "
+        return LEGENDS[title].format("on a typical dataset", new)
+    return LEGENDS[title].format("on average over these tasks (single tasks may differ)", "")
+
+
+def second_table(ranking: Ranking) -> Table | None:
+    """Means and differences of the second metric; None without one, or if it has no comparisons."""
+    inference, metric = ranking.second, ranking.other_metric
+    if inference is None or inference.unit == "none":
+        return None
+    means = numbers_by_name(inference.scores.mean(), score_text)
+    columns = [METHOD, Column(f"Mean {unit(metric)}", means, falling=True, best=True)]
+    for base, against in inference.against.items():
+        gaps = cells_by_name({name: difference_cell(posterior) for name, posterior in against.items()})
+        columns.append(Column(f"Against {display(base)}, points", gaps, falling=True))
+    return _table(ranking, "second", "Second metric", columns)
 
 
 def _clients_title(ranking: Ranking) -> str:

@@ -82,7 +82,9 @@ def mark(board: Board, name: str) -> str:
     again with the same result; ' ✗1/3' if the result of one of 3 differed."""
     passed, total = board.verified.get(name, (0, 0))
     tuned = set(board.scored.loc[board.scored["tuning"] != "", "entrant"])
-    untuned = " (untuned)" if tuned and name not in tuned | board.references else ""
+    trained = set(board.scored.loc[pd.to_numeric(board.scored["optimiser_steps"]) > 0, "entrant"])
+    fixed = name in board.references - trained  # it has nothing to tune
+    untuned = " (untuned)" if tuned and name not in tuned and not fixed else ""
     return untuned + (f" ✗{total - passed}/{total}" if passed < total else f" ✓{total}" if total else "")
 
 
@@ -157,7 +159,7 @@ MEASURED = [  # next to the score on a task
     Column("Best round", _figure("best_round", partial(number, digits=1))),
     TRAFFIC,
     Column("Train, s", _figure("train_seconds", partial(number, digits=1))),
-    Column("Peak, MiB", _figure("peak_memory_mb", partial(number, digits=0))),
+    Column("Worker's peak, MiB", _figure("peak_memory_mb", partial(number, digits=0))),
 ]
 
 
@@ -193,11 +195,14 @@ def ranking_columns(ranking: Ranking) -> list[Column]:
         RANK,
         *scores,
         *held_out,
-        *(map(against, inference.baselines) if inference.unit != "none" else ()),
+        *(
+            replace(against(base), note=_short(board.metric) if other else "")
+            for base in (inference.baselines if inference.unit != "none" else ())
+        ),
         Column("Wins", _figure("wins", _whole), falling=True, best=True),
         TRAFFIC,
         replace(TIME, title="CPU, s") if board.clock == "cpu_seconds" else TIME,
-        Column("Peak, MiB", _figure("peak", partial(number, digits=0))),
+        Column("Worker's peak, MiB", _figure("peak", partial(number, digits=0))),
         Column("Uploads", lambda entrant: name_or_dash(", ".join(uploads(entrant.method))), "word"),
         Column("Published", _published, "word"),
         *([Column("Loss of a median setting, points", _loss)] if ranking.setting_loss else []),
@@ -239,7 +244,7 @@ def per_dataset_table(ranking: Ranking) -> Table:
     """Mean ± std of every entry on every task that has a table."""
     board, columns = ranking.board, [METHOD]
     for task in ranking.tasks:
-        link, seeds = f"{board.suite}/tables/{slug(task)}.md", f"n={len(board.expected[task])}"
+        link, seeds = f"tables/{slug(task)}.md", f"n={len(board.expected[task])}"
         columns.append(Column(plain(task), partial(score, task), falling=True, note=seeds, link=link))
     lines = [Entrant(ranking, name) for name in ranking.order]
     caption = f"Scores on every task of board {board.suite}, %"

@@ -8,10 +8,11 @@ from fglbench.benchmark.store.schema import COLUMNS, RULES, Row
 
 HEAD = """# The columns of a row
 
-A row is one run of one cell: a line of `results/<suite>/<method>.csv`. This page is made from the model of a row
+A row is the result of one run: a line of `results/<suite>/<method>.csv`. This page is made from the model of a row
 (`benchmark/store/schema.py` and `metrics.py`), and a test checks that it is up to date. An empty field means that the
-run has no such value. Scores are fractions from 0 to 1. `fglbench.load_results("results")` returns the rows as a data
-frame; with `expand=True` each setting is a column, instead of the JSON texts.
+run has no such value. Scores are fractions from 0 to 1; errors of regression have no upper limit.
+`fglbench.load_results("results")` returns the rows as a data frame; with `expand=True` each setting is a column,
+instead of the JSON texts.
 
 """
 SECTIONS = {  # the first column of each part of a line

@@ -24,6 +24,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "results/FINDINGS.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
+BOARDS = sorted((ROOT / "results").glob("*/LEADERBOARD.md"))
 TREE = typer.main.get_command(app)
 CHEAP = ("list", "show", "doctor", "reproduce", "run")  # run and reproduce only if they list or plan
 
@@ -104,7 +105,7 @@ def test_the_page_of_columns_is_up_to_date() -> None:
     assert (ROOT / "docs" / "columns.md").read_text(encoding="utf-8") == glossary()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *BOARDS], ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
     places = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)|src=\"([^\":]+)\"", text)

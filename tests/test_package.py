@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import fglbench
+from fglbench.benchmark.cli import main
 
 from . import conftest
 
@@ -77,6 +78,11 @@ def test_the_version_is_the_same_everywhere(setup):
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 MAKEFILE = (ROOT / "Makefile").read_text()
 ARGUMENTS = dict(re.findall(r"^ARG (\w+)=(.*)$", DOCKERFILE, re.MULTILINE))
+
+
+def test_make_run_is_a_valid_command() -> None:
+    (command,) = re.findall(r"fglbench (run .*) --results", MAKEFILE)
+    assert main([*command.split(), "--dry-run"]) == 0
 
 
 def test_the_container_installs_with_make() -> None:

@@ -17,6 +17,7 @@ __all__ = ["main"]
 
 INTERRUPTED = 130
 APART = "fglbench.benchmark.suites.apart"  # imported by commands with plug-ins
+PLUGINS = "fglbench.benchmark.suites.plugins"
 WORD, LINE = 300, 3000  # limits of an error message in characters
 STOPPED = "stopped; the same command continues from here"
 EXTREME = (OSError, OverflowError, MemoryError, RecursionError)  # the input is too large, or a file is missing
@@ -80,6 +81,10 @@ def _command(arguments: Sequence[str] | None) -> int:
             check_packages()
         except UserError as unfit:
             return _complain(str(unfit))
+        if (plugins := sys.modules.get(PLUGINS)) is not None and plugins.raised(error):
+            from ..runner.execute import explain
+
+            return _complain(explain(error), 1)
         if not isinstance(error, EXTREME):
             raise
         name = f" ({error.filename!r:.200})" if isinstance(error, OSError) and error.filename else ""

@@ -14,7 +14,7 @@ from .. import api
 from ..store import Store
 from ..suites.catalogue import KINDS as SINGULAR
 from . import common as given
-from .common import command, complain, facts_table, names, plain_console, plain_table, print_json, why
+from .common import answer, command, complain, facts_table, names, plain_console, plain_table, print_json, why
 from .run import show_scores
 
 if TYPE_CHECKING:
@@ -56,9 +56,10 @@ def show(
     plugin: given.Plugins = None, json: given.Json = False,
 ) -> None:  # fmt: skip
     """Show a method, dataset, partition, split, backbone or suite: source, facts, parameters with defaults."""
-    entry = api.show(name, kind=kind)
+    with answer(json) as said:
+        entry = api.show(name, kind=kind)
+        said |= {**vars(entry), "parameters": [value._asdict() for value in entry.parameters]}
     if json:
-        print_json({**vars(entry), "parameters": [value._asdict() for value in entry.parameters]})
         return
     console = plain_console()
     console.print(f"{entry.kind} {name}\n\n{entry.text}\n", soft_wrap=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -48,7 +49,8 @@ def _loaded(plugins: Names) -> list[str]:
     announce()
     from ..suites.plugins import load_plugins
 
-    return list(load_plugins(plugins))
+    with _to_stderr():
+        return list(load_plugins(plugins))
 
 
 def apart(plugins: Names) -> tuple[str, ...]:
@@ -109,14 +111,16 @@ def named(*kinds: str, metavar: str = "NAME", help: str | None = None) -> Any:
     return Argument(metavar=metavar, help=help, autocompletion=completes(*kinds))
 
 
-OTHERS = "only these; others than those of the suite are added"
+OTHERS = "only these; one that the suite lacks is added"
 Methods = Annotated[Names, naming("method", "-m", "--method", metavar="METHOD[,METHOD]", help=OTHERS)]
 Datasets = Annotated[Names, naming("dataset", "-d", "--dataset", metavar="DATASET[,...]", help=OTHERS)]
-Partitions = Annotated[Names, naming("partition", "-p", "--partition", help="only these partitions")]
-Backbones = Annotated[Names, naming("backbone", "-b", "--backbone", help="only these; a+b: both, mixed over clients")]
+Partitions = Annotated[
+    Names, naming("partition", "-p", "--partition", help="only these; rows of others: suite `custom`")
+]
+Backbones = Annotated[Names, naming("backbone", "-b", "--backbone", help="as -p; a+b: both, mixed over clients")]
 Suites = Annotated[Names, naming("suite", "-s", "--suite", metavar="SUITE[,...]", help="only these suites")]
-Splits = Annotated[Names, naming("split", "--split", help="only these splits")]
-Clients = Annotated[Names, Option("-k", "--clients", metavar="N[,N]", help="only these numbers of clients")]
+Splits = Annotated[Names, naming("split", "--split", help="as -p")]
+Clients = Annotated[Names, Option("-k", "--clients", metavar="N[,N]", help="as -p: numbers of clients")]
 Seeds = Annotated[str | None, Option("--seeds", metavar="N", help="a count (3), a list (0,4) or a range (3-5, 0-0)")]
 Jobs = Annotated[
     int | None, Option("-j", "--jobs", min=1, metavar="N", help="worker processes (default: one per core)")
@@ -158,7 +162,8 @@ Metric = Annotated[
            "selects the best round"),
 ]  # fmt: skip
 TunedFile = Annotated[
-    Path | None, Option("--tuned", metavar="FILE", help="file of settings, written by `fglbench tune --data`")
+    Path | None,
+    Option("--tuned", metavar="FILE", help="file of `fglbench tune`, instead of the suite's settings"),
 ]
 PluginNames = Annotated[  # imported in another process only
     Names, Option("--plugin", metavar="FILE", help="a Python file or module that registers the methods, ...")
@@ -252,6 +257,19 @@ def print_json(document: Any) -> None:
 
 
 @contextmanager
+def _to_stderr() -> Iterator[None]:
+    """Send all that the block prints to the error output, also from C."""
+    output = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(output, 1)
+        os.close(output)
+
+
+@contextmanager
 def answer(json: bool) -> Iterator[dict[str, Any]]:
     """A dict for the result of a command.
 
@@ -260,7 +278,7 @@ def answer(json: bool) -> Iterator[dict[str, Any]]:
     """
     document: dict[str, Any] = {}
     ended: typer.Exit | None = None
-    with redirect_stdout(sys.stderr) if json else nullcontext():
+    with _to_stderr() if json else nullcontext():
         try:
             yield document
         except typer.Exit as end:

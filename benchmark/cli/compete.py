@@ -38,7 +38,9 @@ def compete(
     file: Annotated[Path, Argument(metavar="FILE", help="the Python file of your method")],
     method: Annotated[str | None, Option("-m", "--method", help="the method, if the file has several")] = None,
     quick: Annotated[bool, Option("--quick", help="a preview: 3 datasets, 40 rounds, 2 seeds")] = False,
-    dataset: given.Datasets = None,
+    dataset: Annotated[
+        given.Names, given.naming("dataset", "-d", "--dataset", metavar="DATASET[,...]", help="only these of the board")
+    ] = None,
     trials: Annotated[int | None, Option("--trials", min=2, help="settings per dataset [the board's]")] = None,
     rounds: Annotated[int | None, Option("--rounds", min=3, help="rounds of a run [the board's]")] = None,
     seeds: given.Seeds = None,

@@ -15,7 +15,7 @@ from typer import Argument, Option
 from ...files import write_atomically, writing
 from ...registry import UserError, did_you_mean
 from ..store.schema import PARTS
-from .common import Json, Parameters, PluginNames, answer, named, print_json
+from .common import Json, Parameters, PluginNames, answer, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,20 +130,19 @@ def check(
     here = not plugin and any(name in registry.names() for registry in REGISTRIES.values())
     begun, verdicts, checks = time.monotonic(), list[str](), list[dict[str, str]]()
     results = verdicts_on(name, params, real) if here else in_child(verdicts_on, plugin or (), name, params, real)
-    for what, verdict, reason in results:
-        verdicts.append(verdict)
-        checks.append({"check": what, "verdict": verdict, "reason": reason})
-        if not json:
+    with answer(json) as said:
+        for what, verdict, reason in results:
+            verdicts.append(verdict)
+            checks.append({"check": what, "verdict": verdict, "reason": reason})
             typer.echo(f"{what.replace('_', ' '):{WIDTH}}  {verdict}{f': {reason}' if reason else ''}")
-    failed, seconds = verdicts.count("failed"), f"{time.monotonic() - begun:.0f} s"
-    if json:
-        print_json({"name": name, "passed": not failed, "checks": checks})
-    elif failed:
-        typer.echo(f"{name}: {failed} of {len(verdicts)} checks failed ({seconds})")
-    elif "ok" not in verdicts:
-        typer.echo(f"{name}: no check applies ({seconds})")
-    else:
-        typer.echo(f"{name} passes the contract ({len(verdicts)} checks, {seconds})")
+        failed, seconds = verdicts.count("failed"), f"{time.monotonic() - begun:.0f} s"
+        said |= {"name": name, "passed": not failed, "checks": checks}
+        if failed:
+            typer.echo(f"{name}: {failed} of {len(verdicts)} checks failed ({seconds})")
+        elif "ok" not in verdicts:
+            typer.echo(f"{name}: no check applies ({seconds})")
+        else:
+            typer.echo(f"{name} passes the contract ({len(verdicts)} checks, {seconds})")
     return int(failed > 0)
 
 

@@ -35,7 +35,7 @@ def run(
         Names, given.naming("suite", "-s", "--suite", metavar=None, help="a suite, or a YAML file (default: by task)")
     ] = None,
     all_suites: Annotated[bool, Option("--all", help="every leaderboard suite")] = False,
-    quick: Annotated[bool, Option("--quick", help="the suite `quick`: about a minute")] = False,
+    quick: Annotated[bool, Option("--quick", help="the suite `quick`: under a minute")] = False,
     method: given.Methods = None, dataset: given.Datasets = None, partition: given.Partitions = None,
     clients: given.Clients = None, split: given.Splits = None, backbone: given.Backbones = None,
     seeds: given.Seeds = None,

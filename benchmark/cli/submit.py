@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from ..submission.submit import Metadata
 
 Text = str | None
-Meta = Annotated[Path | None, Option("--meta", metavar="FILE", help="a YAML or JSON file with the metadata below")]
+Meta = Annotated[
+    Path | None, Option("--meta", metavar="FILE", help="YAML or JSON: paper, code, licence, hardware, contact, notes")
+]
 
 
 def submit(
@@ -27,7 +29,8 @@ def submit(
     out: Annotated[
         Path | None, Option("--out", metavar="DIR", help="folder of the submission [METHOD-submission]")
     ] = None,
-    suite: given.Suites = None, results: given.ReadResults = None, meta: Meta = None, tuned: given.TunedFile = None,
+    suite: given.Suites = None, results: given.ReadResults = None, meta: Meta = None,
+    tuned: Annotated[Path | None, Option("--tuned", metavar="FILE", help="file of settings of tuned rows")] = None,
     paper: Annotated[Text, Option(metavar="TEXT", help="citation or address; 'unpublished' if none")] = None,
     code: Annotated[Text, Option(metavar="TEXT", help="address of the code that made the rows")] = None,
     licence: Annotated[Text, Option(metavar="TEXT", help="licence of the code: MIT, Apache-2.0, ...")] = None,

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ...registry import UserError
 from .backbone import Forward, Network, Params
 from .batch import Batch, collate
 from .config import TrainConfig
@@ -252,7 +253,7 @@ class ClientBatch:
         kept = {name: trained[name][rows[architecture(name)]].detach().clone() for name in statistics}
         for active in self.steps():
             with section("objective"):
-                losses = loss(self)
+                losses = self._checked(loss(self), loss)
             if done:
                 losses = losses.index_fill(0, torch.tensor(done), 0.0)  # no gradient
                 active = [k for k in (range(len(self)) if active is None else active) if k not in done]
@@ -262,6 +263,14 @@ class ClientBatch:
         with torch.no_grad():
             for name, value in kept.items():
                 trained[name][rows[architecture(name)]] = value
+        return losses
+
+    def _checked(self, losses: Any, loss: Loss) -> torch.Tensor:
+        """The result of `loss`. UserError unless it has one loss per client."""
+        if not isinstance(losses, torch.Tensor) or losses.shape != (len(self),):
+            got = type(losses).__name__ + (f" of shape {tuple(losses.shape)}" if hasattr(losses, "shape") else "")
+            name = getattr(loss, "__qualname__", "the loss")
+            raise UserError(f"{name} returns {got}: return one loss per client, a tensor of shape ({len(self)},)")
         return losses
 
     def _done(self, epoch: int, count: int) -> list[int]:

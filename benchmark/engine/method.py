@@ -7,8 +7,11 @@ download. The clients that act in the next step find it in `clients.received`. T
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from types import CodeType, FunctionType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -200,6 +203,7 @@ class Method(Spec):
         for task in cls.tasks:
             if task not in WHAT:
                 raise did_you_mean(str(task), WHAT, f"task of {cls.__name__}")
+        _check_hooks(cls)
 
     def __setattr__(self, name: str, value: Any) -> None:
         try:
@@ -299,6 +303,33 @@ class Method(Spec):
     def predict_own(self, params: Params, clients: ClientBatch) -> torch.Tensor:
         """(N, C) class scores on the clients' own nodes. Override it if predictions depend on a client's state."""
         return self.predict(params, clients.network, clients.data)
+
+
+def _check_hooks(cls: type[Method]) -> None:
+    """UserError for a misspelt hook: a public function that overrides nothing, is used nowhere in its class, and has
+    nearly the name of a function of a base class."""
+    own = _functions(cls)
+    bases = [_functions(base) for base in cls.__mro__[1:] if issubclass(base, Method)]
+    hooks = {name for base in bases for name in base if not name.startswith("_")} - own.keys()
+    used = {name for function in own.values() for name in _names(function.__code__)}
+    for name in own.keys() - used:
+        new = not name.startswith("_") and not any(hasattr(base, name) for base in cls.__mro__[1:])
+        if new and (near := difflib.get_close_matches(name, hooks, n=1, cutoff=0.8)):
+            fix = "if it is a function of your own, begin its name with _"
+            raise UserError(f"{cls.__name__}.{name} overrides nothing: did you mean {near[0]}? ({fix})")
+
+
+def _functions(cls: type) -> dict[str, FunctionType]:
+    """The functions of a class, without those of its bases; decorated ones as they were before."""
+    routines = {name: value for name, value in vars(cls).items() if inspect.isroutine(value)}
+    plain = {name: inspect.unwrap(getattr(value, "__func__", value)) for name, value in routines.items()}
+    return {name: value for name, value in plain.items() if inspect.isfunction(value)}
+
+
+def _names(code: CodeType) -> set[str]:
+    """The attributes and globals that a function uses, also in functions inside it."""
+    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*map(_names, inner))
 
 
 # The fields that `protocol` may change. It may also lower `local_epochs`.

@@ -97,6 +97,13 @@ class TorchMethod(Method):
     features: ClassVar[Literal["dense", "sparse"]] = "dense"
     _modules: dict[Shapes, nn.Module] = PrivateAttr(default_factory=dict)  # one per shapes of parameters
 
+    def model_post_init(self, context: Any, /) -> None:
+        for hook in ("build(features, classes)", "train(model, client)"):
+            name = hook.partition("(")[0]
+            if getattr(type(self), name) is getattr(TorchMethod, name):
+                fix = "define it (`fglbench new method NAME --torch` writes an example)"
+                raise UserError(f"{type(self).__name__} has no `{hook}`: {fix}")
+
     # -- what a method defines --------------------------------------------------------------------------------------
 
     def build(self, features: int, classes: int) -> nn.Module:

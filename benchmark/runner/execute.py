@@ -29,7 +29,7 @@ from ...methods import METHODS
 from ...processes import start
 from ...registry import UserError
 from ..engine import BACKBONES, Diverged, Evaluator, Models, Skip
-from ..engine.device import HOST
+from ..engine.device import HOST, give_back
 from ..engine.outcome import Outcome
 from ..engine.train import OnRound, set_up, train
 from ..store import Store
@@ -93,6 +93,7 @@ def execute(
     """
     begun = {**stamp, "started": now()}
     about, embedded, weights = dict[str, Any](), dict[str, np.ndarray](), list[bytes]()
+    give_back()  # memory of earlier runs
     reset_peak_memory()
     reset_peak(device)
 
@@ -278,6 +279,7 @@ def in_child(function: Callable[..., Iterable[Any]], plugins: Iterable[str], *ar
 
 
 def _call(pipe: Connection, function: Callable[..., Iterable[Any]], plugins: tuple[str, ...], arguments: Any) -> None:
+    os.dup2(2, 1)  # what a plug-in prints is no output of the command
     try:
         load_plugins(plugins)
         for value in function(*arguments):

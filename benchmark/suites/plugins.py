@@ -17,6 +17,7 @@ from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from ...datasets import DATASETS, PARTITIONS, SPLITS
@@ -99,6 +100,13 @@ def _owner(point: EntryPoint) -> str:
 def built_in(kind: str, name: str) -> bool:
     """Whether a name is defined in the package. UserError for an unknown name."""
     return REGISTRIES[kind].cls(name).__module__.startswith(f"{PACKAGE}.")
+
+
+def raised(error: BaseException) -> bool:
+    """Whether code of a plug-in raised an error, also in a function that it called."""
+    names = ((kind, name) for kind, registry in REGISTRIES.items() for name in registry.names())
+    modules = {REGISTRIES[kind].cls(name).__module__ for kind, name in names if not built_in(kind, name)}
+    return any(frame.f_globals.get("__name__") in modules for frame, _ in walk_tb(error.__traceback__))
 
 
 def _built_in(registry: Registry[Any], name: str) -> bool:

@@ -17,6 +17,7 @@ import torch
 
 import fglbench
 from fglbench import UserError
+from fglbench.benchmark.cli import main
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.train import train
@@ -284,6 +285,19 @@ def test_two_files_of_one_name_are_refused(suite, tmp_path, monkeypatch):
             load_plugins(["a/slips.py", "a/../a/slips.py", "b/slips.py"])
     finally:
         sys.modules.pop("fglbench_plugin_slips", None)
+
+
+@pytest.mark.usefixtures("registries")
+def test_an_error_in_a_plug_in_is_one_line_and_one_of_the_package_a_traceback(tmp_path, monkeypatch, capsys):
+    head = "from fglbench.datasets import PARTITIONS, PartitionSpec\n@PARTITIONS.register('broken')\n"
+    body = "class Broken(PartitionSpec):\n    def deal(self, data, clients, rng): 1 / 0\n"
+    (tmp_path / "broken.py").write_text(head + body)
+    command = ["data", "partition", "csbm", "--plugin", str(tmp_path / "broken.py"), "-p"]
+    assert main([*command, "broken"]) == 1
+    assert capsys.readouterr().err == "fglbench: ZeroDivisionError: division by zero (broken.py:4)\n"
+    monkeypatch.setattr("fglbench.datasets.partitioning.Uniform.deal", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        main([*command, "uniform"])
 
 
 def test_a_folder_that_was_removed_is_named(tmp_path, monkeypatch, cli):

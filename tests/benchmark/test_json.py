@@ -33,6 +33,35 @@ def test_prints_of_a_plug_in_are_no_output(json_of, tmp_path: Path) -> None:
     assert {entry["cells"] for entry in suites if entry["suite"] == "quick"} == {36}
 
 
+TALKS = '''
+import os
+from fglbench.methods import METHODS
+from fglbench.methods.fedavg import FedAvg
+
+def talk():
+    print("hello")
+    os.write(1, b"hello")
+
+talk()
+
+@METHODS.register("talks")
+class Talks(FedAvg):
+    """Talks."""
+
+    def aggregate(self, server, models):
+        talk()
+        return super().aggregate(server, models)
+'''
+
+
+@pytest.mark.usefixtures("registries")
+@pytest.mark.parametrize("command", ["show talks", "check talks --no-real"])
+def test_what_a_plug_in_prints_is_no_output(command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "talks.py").write_text(TALKS)
+    assert main([*command.split(), "--json", "--plugin", str(tmp_path / "talks.py")]) == 0
+    assert json.loads(capfd.readouterr().out)["name"] == "talks"
+
+
 def test_data(json_of) -> None:
     listed = {each["name"]: each for each in json_of("data list")["datasets"]}
     assert listed["csbm"]["in_cache"] == "generated" and listed["cora"]["task"] == "node"

@@ -100,9 +100,9 @@ def test_steps_rounds_and_networks_by_hand() -> None:
     board = samples.board(rows)
     assert line(board, "fedavg") == {
         "Method": "FedAvg", "Family": "shared model", "Settings": "untuned", "Rounds": "100",
-        "Optimiser steps": "300 (1.0x)", "Not converged": "0/2", "Network": "gcn",
+        "Optimiser steps": "300 (100%)", "Not converged": "0/2", "Network": "gcn",
     }  # fmt: skip
-    assert line(board, "fml")["Optimiser steps"] == "600 (2.0x)"
+    assert line(board, "fml")["Optimiser steps"] == "600 (200%)"
     assert line(board, "fml")["Not converged"] == "1/2"
     assert line(board, "fml")["Network"] == "gcn"  # other rows lack the parameter
     assert board.over_budget == {}
@@ -148,13 +148,16 @@ def test_a_median_setting_loses_the_best_less_the_median_of_the_first_stage() ->
         ("touchy", "cora", 11): [0.9, None, None], ("touchy", "wiki", 11): [0.6], ("partly", "cora", 11): [0.6],
     }  # fmt: skip
     lines = [
-        (method, dataset, val, "failed" if val is None else "ok", f'{{"rounds":{rounds}}}')
+        (method, dataset, val, "failed" if val is None else "ok", f'{{"rounds":{rounds}}}', f'{{"mu":{trial}}}', "{}")
         for (method, dataset, rounds), values in trials.items()
-        for val in values
+        for trial, val in enumerate(values)
     ]
-    frame = pd.DataFrame(lines, columns=["method", "dataset", "val", "status", "training"])
+    names = ["method", "dataset", "val", "status", "training", "method_params", "backbone_params"]
+    frame = pd.DataFrame(lines, columns=names)
     losses = setting_loss(frame, ["cora", "wiki"])
     assert losses == {"steady": pytest.approx((0.01 + 0.0) / 2), "touchy": pytest.approx((0.9 + 0.0) / 2)}
+    two_seeds = pd.concat([frame, frame.assign(val=frame["val"] - 0.2)])  # averaged: the order of trials stays
+    assert setting_loss(two_seeds, ["cora", "wiki"])["steady"] == pytest.approx((0.01 + 0.0) / 2)
     assert setting_loss(pd.DataFrame(), ["cora"]) == {}
 
 

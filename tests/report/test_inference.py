@@ -42,7 +42,7 @@ def test_few_datasets_are_judged_by_their_seeds() -> None:
     assert inference.against["fedavg"]["high"].mean == pytest.approx(0.05)
     assert inference.groups == {"high": "a", "fedavg": "b", "level": "b", "local": "c"}
     assert inference.leaders == ["high"]
-    assert "compared over the seeds of tasks on 3 datasets: results apply to these tasks only." in inference.text
+    assert "on 3 datasets: results apply to the mean over these tasks only." in inference.text
     assert "0 of the other 3 share one with the first by mean rank" in inference.text
     assert inference.task_counts["fedavg"]["high"] == (3, 0)
     assert inference.task_counts["fedavg"]["level"] == (0, 0)

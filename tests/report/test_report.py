@@ -123,6 +123,20 @@ def test_a_changed_curve_makes_the_convergence_stale(drawn: Path) -> None:
         assert "convergence.png" in [p.name for p in build.stale(build.make(drawn, None))]
 
 
+def test_lost_curves_are_named_and_their_figures_stay(drawn: Path) -> None:
+    shutil.rmtree(drawn / "demo" / "history")
+    folder = drawn / "demo" / "curves"
+    with pytest.warns(UserWarning, match=r"demo: curves or embeddings of 27 runs cannot be read \(\w+: no curves\)"):
+        build.make(drawn, None)
+    folder.mkdir()
+    (folder / "alpha.parquet").write_text("cut")
+    with pytest.warns(
+        UserWarning, match=r"27 runs cannot be read \(\w+: alpha.parquet: .*; restore the files from git"
+    ):
+        build.write(build.make(drawn, None))
+    assert (drawn / "demo" / "figures" / "convergence.png").is_file()
+
+
 def test_changed_drawing_code_makes_its_figure_stale_and_a_changed_style_all(
     drawn: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

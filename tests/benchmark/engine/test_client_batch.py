@@ -16,8 +16,10 @@ from fglbench.benchmark.engine.optim import StackedOptimiser
 from fglbench.benchmark.engine.payload import Own
 from fglbench.benchmark.engine.rng import Streams, stream
 from fglbench.benchmark.engine.simulation import Simulation
+from fglbench.benchmark.engine.train import train
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
+from fglbench.registry import UserError
 
 Make = Callable[..., Federation]
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -87,6 +89,18 @@ def test_mixed_architectures_on_sets_of_graphs_do_not_depend_on_the_client_batch
     config = {"batch_size": 3, "optimiser": "adam", "lr": 0.05}
     whole = trained_params(world, "local", ["gin", "gcn"], 4, **config)
     torch.testing.assert_close(trained_params(world, "local", ["gin", "gcn"], 1, **config), whole, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("wrong", "got"), [(torch.Tensor.mean, "Tensor of shape ()"), (id, "int")])
+def test_a_loss_that_is_not_one_per_client_is_refused(wrong: Any, got: str, federation: Make) -> None:
+    class Wrong(METHODS.cls("fedavg")):
+        def local_loss(self, clients: Any) -> Any:
+            return wrong(super().local_loss(clients))
+
+    models, message = [BACKBONES.build("gcn", {"hidden": 8})], "return one loss per client, a tensor of shape (3,)"
+    with pytest.raises(UserError) as caught:
+        train(federation(), Wrong(), models, TrainConfig(rounds=1), 0)
+    assert f"Wrong.local_loss returns {got}: {message}" in str(caught.value)
 
 
 def test_dropout_draws_depend_on_the_client_only() -> None:

@@ -299,6 +299,7 @@ def test_a_subclass_inherits_its_tasks_and_may_narrow_them(labelled_sets: Make) 
         ({"delivers": "persnal"}, "unknown Wrong.delivers 'persnal'; did you mean 'personal'"),
         ({"features": "spars"}, "unknown Wrong.features 'spars'; did you mean 'sparse'"),
         ({"tasks": ("nodes",)}, "unknown task of Wrong 'nodes'; did you mean 'node'"),
+        ({"agregate": TorchMethod.aggregate}, "Wrong.agregate overrides nothing: did you mean aggregate?"),
         ({"tasks": "node"}, "Wrong.tasks is a tuple of names: write tasks = ('node',)"),
     ],
 )
@@ -306,6 +307,25 @@ def test_a_wrong_class_attribute_is_one_line(attributes: dict[str, object], mess
     with pytest.raises(UserError) as caught:
         type("Wrong", (TorchMethod,), attributes | {"__doc__": "Wrong.", "__module__": __name__})
     assert str(caught.value).startswith(message)
+
+
+def test_a_function_of_a_methods_own_may_have_nearly_the_name_of_a_hook() -> None:
+    class Helped(METHODS.cls("fedavg")):
+        def local_losses(self, clients):
+            return super().local_loss(clients)
+
+        def client(self, clients):
+            return clients.fit(lambda clients: self.local_losses(clients))
+
+        def _agregate(self):
+            pass
+
+    class Both(METHODS.cls("fedavg")):
+        def aggregate(self, server, models):
+            return models
+
+        def aggregates(self):
+            pass
 
 
 def test_an_attribute_set_in_a_run_is_one_line() -> None:

@@ -129,6 +129,14 @@ class Prox(Paper):
         return 0.5 * sum((value - received[n]).square().sum() for n, value in model.named_parameters())
 
 
+def test_a_method_without_a_training_loop_is_refused() -> None:
+    class Untrained(TorchMethod):
+        build = Paper.build
+
+    with pytest.raises(UserError, match=r"Untrained has no `train\(model, client\)`: define it"):
+        Untrained()
+
+
 class Graphs(TorchMethod):
     """FedAvg on sets of graphs. Messages: the model up and down."""
 
