@@ -25,7 +25,7 @@ SETTINGS = {  # numbers of papers, tables, experiments and hyperparameters
     "README": ("(95%)",),
     "conditions": (
         "The clip of 1 ", "3 seeds", "at most 100 rounds",
-        "(none to 30%)",
+        "(none to 30%)", "(`clients-quota-3`)",
     ),
     "node-boards": ("at rate 0.1 it does", "`node-3`", "`node-3-random`", "with 24 trials"),
     "graph-boards": ("(Dirichlet, alpha 1)", "3 seeds", "12 (MUTAG) to 137 (NCI1) test graphs per client"),
