@@ -236,7 +236,7 @@ def _compared(view: View, place: tuple[str, ...], line: str) -> Cell:
 
 
 def _number_of_claims(place: int, view: View) -> Cell:
-    return number_cell(counts(view.affected_claims)[place], str)
+    return number_cell(counts(view.claims)[place], str)
 
 
 def claims_table(views: Sequence[View]) -> Table:

@@ -21,7 +21,7 @@ from ..templating import document
 from ..text import ABSENT, count, markdown_table as markdown, md, mean_std, spans
 from .match import SuiteRows, chosen
 from .page import page, signed
-from .view import MIN_SEEDS, View, counts, csv, views
+from .view import MIN_SEEDS, VERDICTS, View, counts, csv, views
 
 INDEX = "REPRODUCTION.md"
 HEADERS = [
@@ -96,8 +96,8 @@ def _extra(rows: SuiteRows, options: list[Filter], reading: Reading) -> dict[tup
 
 
 def _index(made: Mapping[str, Sequence[View]], boards: Sequence[Board]) -> str:
-    claims = (claim for views in made.values() for view in views for claim in view.affected_claims)
-    seeds = [claim.n for claim in claims if claim.verdict != "not claimed"]
+    claims = (claim for views in made.values() for view in _shown(views) for claim in view.affected_claims)
+    seeds = [claim.n for claim in claims if claim.verdict in VERDICTS]
     return document(
         "reproductions.md",
         papers=papers(),
@@ -109,12 +109,17 @@ def _index(made: Mapping[str, Sequence[View]], boards: Sequence[Board]) -> str:
     )
 
 
+def _shown(views: Sequence[View]) -> list[View]:
+    """The first reading, and the others that were run."""
+    return [view for i, view in enumerate(views) if view.ran or not i]
+
+
 def _runs(paper: Paper, made: Mapping[str, Sequence[View]]) -> str:
     """The tables of a paper: a line for each reading that was run, the first with the title, or a line of dashes."""
     rows = []
     for suite, spec in paper.tables.items():
         title = f"{md(spec.table)}: {md(spec.shows)}"
-        shown = [view for i, view in enumerate(made.get(suite, ())) if view.ran or not i]
+        shown = _shown(made.get(suite, ()))
         if not shown:
             rows.append([title, f"`{suite}`", "", "not run", *[ABSENT] * 6])
         for first, view in zip([title, *[""] * len(shown)], shown, strict=False):
@@ -129,8 +134,8 @@ def _line(view: View) -> list[str]:
         f"{len(ran)}/{len(view.cells)}",
         spans(seed for ours in ran for seed in ours.seeds) or ABSENT,
         signed(view.gap, 2),
-        *map(str, counts(view.affected_claims)),
-        str(sum(claim.size in ("agrees", "more") for claim in view.affected_claims)),
+        *map(str, counts(view.claims)),
+        str(sum(claim.size == "agrees" for claim in view.claims)),
     ]
 
 

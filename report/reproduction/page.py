@@ -4,7 +4,8 @@ of a table under two readings. The claim tables are a block of docs/findings/<pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -216,7 +217,8 @@ HEADERS = ["Claim", "Published", "As stated: ours (95%)", "Columns", "Best other
 LEGEND = f"""\
 Gains in points: the mean over the columns where the paper has the first method above the second and both have at least
 {MIN_SEEDS} seeds. The interval applies to these columns and new seeds; the verdict is that of the mean. *Columns*: the
-numbers of columns supported / contradicted / inconclusive. A dash: the reading changes nothing, or was not run."""
+numbers of columns supported / contradicted / inconclusive. Values that a reading does not change are those of the
+table's first reading. A dash: not run."""
 Claims = dict[tuple[str, str, str], list[JudgedClaim]]
 
 
@@ -242,21 +244,23 @@ def claim_table(paper: Paper, made: Mapping[str, Sequence[View]]) -> str:
 
 def readings(paper: Paper, views: Sequence[View]) -> tuple[View, View | None]:
     """The view of the stated reading, and of the others the one that supports most claims, of equals the one that
-    contradicts fewest. The second is chosen after the results are known."""
+    contradicts fewest. Only claims that were run as stated count; readings with more of them go first. The second is
+    chosen after the results are known."""
     stated = next((view for view in views if view.reading.id == paper.stated), views[0])
     others = [view for view in views if view is not stated and view.ran]
-    return stated, max(others, key=_support, default=None)
+    same = {claim.figures for claim in stated.claims if claim.verdict in VERDICTS}
+    return stated, max(others, key=partial(_support, same), default=None)
 
 
 def stated_counts(paper: Paper, made: Mapping[str, Sequence[View]]) -> tuple[int, ...]:
     """The `counts` of a paper's claims over its tables under the stated reading."""
     stated = [readings(paper, made[suite])[0] for suite in paper.tables if suite in made]
-    return counts(claim for view in stated for claim in view.affected_claims)
+    return counts(claim for view in stated for claim in view.claims)
 
 
-def _support(view: View) -> tuple[int, int]:
-    supported, contradicted, _ = counts(view.affected_claims)
-    return supported, -contradicted
+def _support(same: Container[tuple[Printed, Printed]], view: View) -> tuple[int, int, int]:
+    supported, contradicted, inconclusive = counts(claim for claim in view.claims if claim.figures in same)
+    return supported + contradicted + inconclusive, supported, -contradicted
 
 
 def _table(stated: View, other: View | None) -> str:
@@ -274,7 +278,7 @@ def _by_pair(view: View) -> Claims:
     """The claims with enough seeds, by pair of methods, and by metric if a table has several."""
     several = len({figure.metric for figure in view.figures}) > 1
     grouped: Claims = {}
-    for claim in view.affected_claims:
+    for claim in view.claims:
         if claim.verdict != "not claimed" and claim.n >= MIN_SEEDS:
             first, second = claim.figures
             metric = f", {'macro-F1' if first.column == 'macro_f1' else 'accuracy'}" if several else ""

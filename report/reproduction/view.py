@@ -47,7 +47,7 @@ class JudgedClaim:
 
 def ruling(difference: Difference) -> Ruling:
     """The verdict on "first beats second" from the interval of first minus second."""
-    return "supported" if difference.low > 0 else "contradicted" if difference.high <= 0 else "inconclusive"
+    return "supported" if difference.low > 0 else "contradicted" if difference.high < 0 else "inconclusive"
 
 
 def counts(claims: Iterable[JudgedClaim]) -> tuple[int, ...]:
@@ -111,7 +111,7 @@ class View:
 
     @property
     def affected_claims(self) -> list[JudgedClaim]:
-        """The claims about an affected figure."""
+        """The claims about an affected figure; the others have the results of the base."""
         return [claim for claim in self.claims if self.affected & {*claim.figures}]
 
     @property

@@ -11,10 +11,11 @@ import pytest
 from scipy import stats
 
 from fglbench.report import build
+from fglbench.report.html.tables import claims_table
 from fglbench.report.papers import papers, tables
 from fglbench.report.reproduction.match import Ours
-from fglbench.report.reproduction.page import BEGIN, END, claim_table, readings
-from fglbench.report.reproduction.view import View, judged
+from fglbench.report.reproduction.page import BEGIN, END, claim_table, readings, stated_counts
+from fglbench.report.reproduction.view import View, counts, judged
 
 from . import samples
 
@@ -65,6 +66,44 @@ def test_the_best_other_reading_supports_most_claims_and_the_stated_is_the_paper
     assert stated is base and best is not None and best.reading.id == "better"
     again = paper.model_copy(update={"stated": "worse"})
     assert readings(again, [base, *alternatives])[0].reading.id == "worse"
+
+
+def test_readings_are_ranked_over_the_claims_that_were_run_as_stated() -> None:
+    paper, table = tables()["fedgl-table5"]
+
+    def reading(name: str, shift: float, datasets: set[str]) -> View:
+        view = made_view(shift)
+        ours = {figure: ours if figure.dataset in datasets else Ours() for figure, ours in view.ours.items()}
+        other = view.reading.model_copy(update={"id": name})
+        return replace(view, reading=other, ours=ours, claims=judged(paper, table, ours))
+
+    every = {figure.dataset for figure in paper.figures(table)}
+    base, few, worse = made_view(0.0), reading("few", 0.0, {"Cora"}), reading("worse", -0.1, every)
+    assert counts(few.claims)[:2] == (0, 0) and counts(worse.claims)[0] == 0 < counts(worse.claims)[1]
+    best = readings(paper, [base, few, worse])[1]
+    assert best is worse  # few contradicts less because of missing runs
+    small, more = reading("small", 0.0, {"Cora"}), reading("more", 0.1, every - {"Cora"})
+    assert counts(more.claims)[0] > 0
+    stated = paper.model_copy(update={"stated": "small"})
+    other = reading("other", -0.1, {"Cora"})
+    assert readings(stated, [small, more, other])[1] is other  # more has no claim that was run as stated
+
+
+def test_unchanged_claims_have_the_result_of_the_first_reading() -> None:
+    paper, _ = tables()["fedgl-table5"]
+    base = made_view(0.1)
+    other = replace(
+        base,
+        reading=base.reading.model_copy(update={"id": "other", "methods": []}),
+        affected=frozenset(figure for figure in base.figures if figure.dataset == "Cora"),
+    )
+    (line,) = [line for line in claim_table(paper, {"fedgl-table5": [base, other]}).splitlines() if " > " in line]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[2:4] == cells[4:6]
+    shown = [[cell.text for cell in line.cells[2:5]] for line in claims_table([base, other]).lines]
+    assert shown[0] == shown[1]
+    again = paper.model_copy(update={"stated": "other"})
+    assert stated_counts(again, {"fedgl-table5": [base, other]}) == counts(base.claims)
 
 
 def test_every_stated_reading_is_one_of_the_paper_s() -> None:
