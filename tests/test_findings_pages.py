@@ -114,8 +114,8 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
         "Ten are *equivalent* (within one point), "
         f"among them SCAFFOLD, FedDC and {papers[0]}. "
         "FedSage+ has the highest mean, "
-        f"{points(best.mean)} points against FedAvg (95% interval {span(best)[1:]}, with GraphSAGE. FedGCN (Yao et al.), "
-        f"which also uses edges between clients, has {effect(second)}, FedSage {effect(third)}. "
+        f"{points(best.mean)} points against FedAvg (95% interval {span(best)[1:]}, with GraphSAGE. "
+        f"FedGCN (Yao et al.), which also uses edges between clients, has {effect(second)}, FedSage {effect(third)}. "
         "All three are *undecided*: the runs do not show whether the difference is within one point. "
         f"So are {papers[1]}, {papers[2]} and {undecided - 5} more",
         f"are worse, by {losses[0]:.1f} to {losses[-1]:.1f} points, GHOST by {most:.1f}",
