@@ -40,8 +40,9 @@ Embeddings = Callable[[str], dict[str, np.ndarray] | None]  # key -> arrays (run
 class Board:
     """The rows of a suite and their side files.
 
-    rows: one line per cell, sorted: the columns of `frame`, `task_label`, `entrant`, `conditions` (JSON, those of the
-    task), `traffic` (bytes of all clients, both directions, to the best round). Errors are negative, so that higher is
+    rows: one line per cell, sorted: the columns of `frame`, `task_label`, `federation` (that of tasks with the same
+    clients: the label without the decoder), `entrant`, `conditions` (JSON, those of the task), `traffic` (bytes of all
+    clients, both directions, to the best round). Errors are negative, so that higher is
     better in every score. histories, embeddings: read the side files of a key. verdicts: on rows that the maintainers
     ran again. read: the parts of side files except histories, shared with boards of a part of the rows. sites: names
     of the clients of own data, by fingerprint. trials: rows of `fglbench tune` of a tuned board.
@@ -68,6 +69,7 @@ class Board:
         rows["conditions"] = by_text(rows["training"], lambda text: json.dumps(conditions(text)))
         rows["decoder"] = by_text(rows["backbone_params"], lambda text: mapping(text).get("decoder", "dot"))
         rows["task_label"] = task_labels(rows)
+        rows["federation"] = task_labels(rows.assign(decoder=""))
         rows["entrant"] = entrant_labels(rows, rows["task_label"])
         rows["computed_with"] = rows.get("computed_with", rows["method_version"])
         rows[list(SCORES)] = rows[list(SCORES)].mul(rows["score_metric"].fillna("").map(sign), axis=0)
@@ -271,7 +273,7 @@ class Board:
 
     @cached_property
     def is_sweep(self) -> bool:
-        """Whether most entries are settings of one method; then nothing is ranked."""
+        """Whether most entries are settings of methods that are swept; then nothing is ranked."""
         tried = {entrant for sweep in self.sweeps for _, entrant in sweep.points}
         return 2 * len(tried) > len([entrant for entrant in self.entrants if entrant not in self.references])
 

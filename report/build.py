@@ -15,7 +15,7 @@ import json
 import os
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +99,10 @@ def _board(report: Report, ranking: Ranking, figures: bool) -> str:
             report.orphans += [p for p in sorted((suite / "figures").glob("*.png")) if p not in report.figures]
     tables = [p for p in sorted((suite / "tables").glob("*")) if p.suffix in (".md", ".csv")]
     report.orphans += [p for p in tables if p not in report.texts]
-    shown = [plot for plot in drawn if figures or (suite / "figures" / plot.file).is_file()]
+    shown = {plot.file: plot.text(data) for plot, data in drawn.items()}
+    captions = {file: text for file, text in shown.items() if figures or (suite / "figures" / file).is_file()}
     known = {"each": ranking, "board": ranking.board, "environments": report.environments}
-    head, captions = document("ranking.md", **known), [(plot.file, plot.caption) for plot in shown]
+    head = document("ranking.md", **known)
     report.texts[suite / "LEADERBOARD.md"] = document("suite.md", **known, head=head, figures=captions)
     return head
 
@@ -169,16 +170,16 @@ def _drawings(report: Report) -> Iterator[tuple[Drawn, tuple[Plot, dict[str, Any
     for place, (plot, data) in report.figures.items():
         suite, stem = place.parent.parent.name, place.stem
         if stem in SHOWN:
-            yield Drawn(f"{slug(suite)}-{stem}.svg", suite, plot.caption), (plot, data)
+            yield Drawn(f"{slug(suite)}-{stem}.svg", suite, plot.text(data)), (plot, data)
         if stem != "convergence":
             continue
         panels: dict[str, list[Any]] = {}
         for panel in data["panels"]:
             panels.setdefault(str(boards[suite].task_row(panel["task"])["dataset"]), []).append(panel)
         for dataset, of_dataset in panels.items():
-            caption = f"{boards[suite].title}. {plot.caption}"
+            caption = f"{boards[suite].title}. {plot.text(data)}"
             drawn = Drawn(f"{slug(suite)}-{slug(dataset)}.svg", suite, caption, dataset)
-            yield drawn, (replace(plot, caption=caption), {**data, "panels": of_dataset})
+            yield drawn, (plot, {**data, "panels": of_dataset})
 
 
 def _manifest(folder: Path) -> dict[str, str]:

@@ -166,9 +166,11 @@ def _backbones(rows: pd.DataFrame) -> str:
 
 
 def _entrants(board: Board) -> str:
-    """The numbers of ranked methods, complete references, and methods with missing runs."""
+    """The numbers of ranked methods, complete references, and methods with missing runs; without a ranking, those of
+    methods and entries."""
     if not board.ranked:
-        return count(len(board.entrants), "method")
+        methods = len(set(board.method_of.values()))
+        return count(methods, "method") + f" with {len(board.entrants)} settings" * (len(board.entrants) > methods)
     references = len(board.references.intersection(board.complete))
     parts = [count(len(board.ranked), "ranked method"), count(references, "reference")]
     return ", ".join([*parts, *([f"{len(board.incomplete)} with missing runs"] if board.incomplete else [])])

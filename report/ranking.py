@@ -160,7 +160,9 @@ class Ranking:
         if self.board.ranked:
             return self.inference.text
         if self.board.is_sweep:
-            return "A sweep: its entries are settings of one method, so nothing is ranked."
+            swept = {sweep.method for sweep in self.board.sweeps}
+            methods = "one method" if len(swept) == 1 else f"{len(swept)} methods"
+            return f"A sweep: most entries are settings of {methods}, so nothing is ranked."
         return "No method is complete on this board yet, so nothing is ranked."
 
     @cached_property

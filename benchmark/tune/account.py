@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -155,21 +156,28 @@ def importance(study: Study) -> Mapping[str, float]:
 
 
 def picture(studies: Sequence[Study]) -> bytes:
-    """A PNG with two panels per dataset: validation of all trials in the first rung, with the suite's own setting and
-    the best for all rounds; and the best so far in the first rung, minus the first trial."""
+    """A PNG with two panels per dataset, of five datasets and more side by side: validation of all trials in the first
+    rung, with the suite's own setting and the best for all rounds; and the best so far in the first rung, minus the
+    first trial."""
     datasets = list(dict.fromkeys(study.cell.dataset.name for study in studies))
     methods = sorted({study.cell.method.name for study in studies})
     look = looks(methods)
     with mpl.rc_context(RC):
         height = max(1.8, 0.9 + 0.2 * len(methods))
-        figure = Figure(figsize=(8.5, height * len(datasets)), layout="constrained")
-        for (left, right), dataset in zip(figure.subplots(len(datasets), 2, squeeze=False), datasets, strict=True):
+        across = min(math.ceil(len(datasets) / 4), 3)
+        down = math.ceil(len(datasets) / across)
+        figure = Figure(figsize=(8.5 * across, height * down), layout="constrained")
+        pairs = figure.subplots(down, 2 * across, squeeze=False).reshape(-1, 2)
+        for (left, right), dataset in zip(pairs, datasets, strict=False):
             of_dataset = [study for study in studies if study.cell.dataset.name == dataset]
             _spread(left, of_dataset)
             _growth(right, of_dataset, look)
             left.set_title(short(dataset))
-        left.set_xlabel("validation")
-        right.set_xlabel("trials")
+        for left, right in pairs[len(datasets) - across : len(datasets)]:
+            left.set_xlabel("validation")
+            right.set_xlabel("trials")
+        for spare in pairs[len(datasets) :].flat:
+            spare.set_visible(False)
         legend_below(figure, [Line2D([], [], label=short(name), **look[name]) for name in methods])
         return packed(figure)
 

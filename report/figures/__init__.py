@@ -28,7 +28,7 @@ from .style import packed
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure. `data` is a pure function of a ranking; its result is the only input of `draw`.
+    """A figure. `data` is a pure function of a ranking; its result is the only input of `draw`, and fills the caption.
 
     tests: compares methods, so sweeps have none. panels: one panel per plain task. percent: scores in percent, so
     boards of errors have none.
@@ -41,6 +41,10 @@ class Plot:
     tests: bool = True
     panels: bool = False
     percent: bool = False
+
+    def text(self, data: dict[str, Any]) -> str:
+        """The caption of the figure of these data."""
+        return self.caption.format(**data)
 
     def png(self, data: dict[str, Any]) -> bytes:
         """The picture as PNG; the same data give the same bytes with the same matplotlib."""

@@ -94,17 +94,16 @@ LABELS_CAPTION = (
 
 
 def labels_data(ranking: Ranking) -> dict[str, Any] | None:
-    """Label counts of each task, clients x classes, and the tasks without stored counts."""
+    """Label counts of each federation, clients x classes, and the federations without stored counts."""
     board, panels, lacking = ranking.board, [], []
-    for task in board.tasks:
-        rows = board.scored[board.scored["task_label"] == task].sort_values(["seed", "entrant"])
-        for row in rows.to_dict("records"):
+    for federation, rows in board.scored.groupby("federation", sort=True):
+        for row in rows.sort_values(["seed", "entrant"]).to_dict("records"):
             counts = board.label_counts(str(row["key"]))
             if counts is not None:
-                panels.append({"task": task, "seed": int(row["seed"]), "counts": counts.tolist()})
+                panels.append({"task": federation, "seed": int(row["seed"]), "counts": counts.tolist()})
                 break
         else:
-            lacking.append(task)
+            lacking.append(federation)
     return {"panels": panels, "lacking": lacking} if panels else None
 
 

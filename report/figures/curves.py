@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
 from ..board import FEDAVG, LOCAL
@@ -19,19 +21,20 @@ from ..privacy_cost import NOISE
 from ..ranking import Ranking
 from ..sweeps import axis
 from ..text import finite
-from .style import COLOURS, facets, legend_below, looks, name_outer, round_costs, short, wrapped
+from .style import COLOURS, GREYS, facets, legend_below, looks, name_outer, round_costs, short, wrapped
 
 STRENGTHS = {  # condition -> meaning of its strength
-    "participation": "share of clients absent in a round",
+    "participation": "share of absent clients",
     "label_flip": "share of clients with flipped labels",
     "sign_flip": "share of clients with flipped updates",
     "gaussian": "share of clients with Gaussian updates",
     "small_deviation": "share of clients with small deviations",
 }
 ROBUSTNESS_CAPTION = (
-    "Test score against the strength of a stress condition: mean over seeds, bars of one standard deviation, in order"
-    " of the areas under the curves. Strength 0 is the plain task, the same in all panels of a column. Clients,"
-    " alpha (small: skewed labels) and homophily are settings of the task."
+    "Test score against the strength of a stress condition: mean over seeds; in colour with bars of one standard"
+    " deviation, the others black and grey. The legend has the order of the areas under the curves. Strength 0 is the"
+    " plain task, the same in all panels of a column. Clients, alpha (small: skewed labels) and homophily are settings"
+    " of the task."
 )
 
 
@@ -55,13 +58,16 @@ def robustness_data(ranking: Ranking) -> dict[str, Any] | None:
 def draw_robustness(data: dict[str, Any]) -> Figure:
     panels, look = data["panels"], looks(data["order"])
     across = len({panel["task"] for panel in panels})
-    figure, grid = facets(len(panels), columns=across)
+    size = (2.3, 1.9) if across > 3 else (3.1, 2.5)  # many small panels: the text is large enough in the whole
+    figure, grid = facets(len(panels), *size, columns=across)
     for axes, panel in zip(grid, panels, strict=True):
         axes.set_title(wrapped(panel["task"]))
         axes.set_xlabel(STRENGTHS.get(panel["condition"], panel["condition"].replace("_", " ")))
         for line in panel["lines"]:
             mean, std, style = 100 * np.array(line["mean"]), 100 * np.array(line["std"]), look[line["name"]]
-            axes.errorbar(panel["strengths"], mean, std, ms=4, linewidth=1.2, elinewidth=0.7, capsize=2, **style)
+            front = style["color"] not in GREYS
+            axes.errorbar(panel["strengths"], mean, std if front else None, ms=4, linewidth=1.2, elinewidth=0.7,
+                          zorder=3 if front else 2, **style)  # fmt: skip
         if axis(panel["condition"]).ratios:
             axes.set_xscale("log")
             axes.xaxis.set_minor_locator(NullLocator())
@@ -76,12 +82,10 @@ def draw_robustness(data: dict[str, Any]) -> Figure:
     return figure
 
 
-PRIVACY_LEVEL: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1}
-GREY = "#555555"
 PRIVACY_CAPTION = (
     "Test score against the epsilon of a run (client-level, log scale; further left: more privacy): mean over seeds,"
-    " band of one standard deviation. Dashed in a method's colour: its score without clipping and noise; grey: local"
-    " training, which sends nothing."
+    " band of one standard deviation. Horizontal dashes in a method's colour: its score without clipping and noise; the"
+    " dashes of equal scores are side by side. Local training sends nothing."
 )
 
 
@@ -105,7 +109,11 @@ def privacy_data(ranking: Ranking) -> dict[str, Any] | None:
 def draw_privacy(data: dict[str, Any]) -> Figure:
     panels = data["panels"]
     names = sorted({line["name"] for panel in panels for line in panel["lines"]})
-    look = looks(names)
+    look = looks([*names, LOCAL])
+    level: dict[str, dict[str, Any]] = {
+        name: {"color": style["color"], "linestyle": (3 * i, (3, 6)), "linewidth": 1.1, "zorder": 1}
+        for i, (name, style) in enumerate(look.items())
+    }
     figure, grid = facets(len(panels))
     for axes, panel in zip(grid, panels, strict=True):
         axes.set_title(wrapped(panel["task"]))
@@ -115,9 +123,9 @@ def draw_privacy(data: dict[str, Any]) -> Figure:
             axes.plot(epsilon, mean, markersize=4, linewidth=1.2, **style)
             axes.fill_between(epsilon, mean - std, mean + std, color=style["color"], alpha=0.14, linewidth=0)
             if line["level"] is not None:
-                axes.axhline(100 * line["level"], color=style["color"], **PRIVACY_LEVEL)
+                axes.axhline(100 * line["level"], **level[line["name"]])
         if panel["alone"] is not None:
-            axes.axhline(100 * panel["alone"], color=GREY, **PRIVACY_LEVEL)
+            axes.axhline(100 * panel["alone"], **level[LOCAL])
         every = [value for line in panel["lines"] for value in line["epsilon"]]
         axes.set_xscale("log")
         axes.set_xticks(ticks := round_costs(min(every), max(every)), [f"{tick:g}" for tick in ticks])
@@ -125,16 +133,18 @@ def draw_privacy(data: dict[str, Any]) -> Figure:
     name_outer(figure, "epsilon", "test score, %")
     handles = [Line2D([], [], label=short(name), **look[name]) for name in names]
     if any(panel["alone"] is not None for panel in panels):
-        handles.append(Line2D([], [], color=GREY, linestyle=PRIVACY_LEVEL["linestyle"], label=short(LOCAL)))
+        handles.append(Line2D([], [], label=short(LOCAL), **level[LOCAL]))
     legend_below(figure, handles)
     return figure
 
 
 LEVEL: dict[str, Any] = {"color": "#555555", "linestyle": (0, (4, 2)), "linewidth": 1.1}
+BAND: dict[str, Any] = {"color": "#999999", "alpha": 0.3, "linewidth": 0}
 RING: dict[str, Any] = {"marker": "o", "markerfacecolor": "none", "markeredgecolor": "black"}
 SENSITIVITY_CAPTION = (
     "Test score against one parameter at a time: mean over seeds, band of one standard deviation. Values have equal"
-    " distances. Ring: the setting of which the others change one value; dashed: FedAvg on the same task."
+    " distances. Ring: the setting of which the others change one value. Dashed, with a grey band: FedAvg on the same"
+    " task."
 )
 
 
@@ -172,13 +182,11 @@ def draw_sensitivity(data: dict[str, Any]) -> Figure:
     panels = data["panels"]
     across = 4 if len(panels) % 4 == 0 else 3
     figure, grid = facets(len(panels), width=2.6, columns=across)
-    several = len({(panel["method"], panel["task"]) for panel in panels}) > 1
     tasks: dict[str, list[Axes]] = {}
     for place, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
         _curve(axes, panel)
         axes.set_xlabel(short(panel["parameter"], 40))
-        if several:
-            axes.set_title(short(f"{panel['method']}, {panel['task']}", 40))
+        axes.set_title(wrapped(f"{short(panel['method'])}, {panel['task']}"))
         if place % across == 0:
             axes.set_ylabel("test score, %")
         tasks.setdefault(panel["task"], []).append(axes)
@@ -195,7 +203,7 @@ def _curve(axes: Axes, panel: dict[str, Any]) -> None:
     place, mean, std = np.arange(len(panel["values"])), 100 * np.array(panel["mean"]), 100 * np.array(panel["std"])
     if panel["reference"]:
         level, off = (100 * value for value in panel["reference"])
-        axes.axhspan(level - off, level + off, color="#999999", alpha=0.18, linewidth=0)
+        axes.axhspan(level - off, level + off, **BAND)
         axes.axhline(level, **LEVEL)
     axes.fill_between(place, mean - std, mean + std, color=COLOURS[0], alpha=0.18, linewidth=0)
     axes.plot(place, mean, "o-", color=COLOURS[0], markersize=4.5, linewidth=1.5)
@@ -205,11 +213,11 @@ def _curve(axes: Axes, panel: dict[str, Any]) -> None:
     axes.set_xlim(-0.4, len(place) - 0.6)
 
 
-def _handles(panels: list[dict[str, Any]]) -> list[Line2D]:
-    names = ", ".join(sorted({panel["method"] for panel in panels}))
-    handles = [Line2D([], [], color=COLOURS[0], marker="o", markersize=4.5, label=short(names))]
+def _handles(panels: list[dict[str, Any]]) -> list[Artist]:
+    names = ", ".join(sorted({short(panel["method"]) for panel in panels}))
+    handles: list[Artist] = [Line2D([], [], color=COLOURS[0], marker="o", markersize=4.5, label=names)]
     if any(panel["centre"] is not None for panel in panels):
         handles.append(Line2D([], [], linestyle="none", markersize=9, label="held while others vary", **RING))
     if any(panel["reference"] for panel in panels):
-        handles.append(Line2D([], [], label=FEDAVG, **LEVEL))
+        handles += [Line2D([], [], label=short(FEDAVG), **LEVEL), Patch(label="its standard deviation", **BAND)]
     return handles

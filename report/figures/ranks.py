@@ -125,15 +125,11 @@ def _heat_map(axes: Axes, table: np.ndarray, rows: list[str], columns: list[str]
 
 COST_CAPTION = (
     "Mean rank (1 is best, at the top) against traffic to the best round (all clients, up and down; 0: nothing is sent)"
-    " and against the time of the whole run, both medians over tasks. Filled points and the line are the Pareto"
+    " and against {time}, both medians over tasks. Filled points and the line are the Pareto"
     " front: no method is both cheaper and better."
 )
 COSTS = ("traffic", "seconds")
-AXES = {
-    "traffic": "traffic to the best round",
-    "train_seconds": "training time, s",
-    "cpu_seconds": "CPU time of the whole run, s",
-}
+TIMES = {"train_seconds": "training time", "cpu_seconds": "CPU time of the whole run"}
 
 
 def cost_data(ranking: Ranking) -> dict[str, Any] | None:
@@ -143,8 +139,8 @@ def cost_data(ranking: Ranking) -> dict[str, Any] | None:
     ranks = table["mean_rank"].to_numpy()
     costs = {name: table[name].tolist() for name in COSTS}
     fronts = {name: pareto_front(table[name], -ranks).tolist() for name in COSTS}
-    titles = dict(zip(COSTS, (AXES["traffic"], AXES[ranking.board.clock]), strict=True))
-    return {"names": list(table.index), "ranks": ranks.tolist(), "costs": costs, "fronts": fronts, "titles": titles}
+    time = TIMES[ranking.board.clock]
+    return {"names": list(table.index), "ranks": ranks.tolist(), "costs": costs, "fronts": fronts, "time": time}
 
 
 def draw_cost(data: dict[str, Any]) -> Figure:
@@ -158,7 +154,7 @@ def draw_cost(data: dict[str, Any]) -> Figure:
     for side, name in enumerate(COSTS):
         axes = figure.add_axes((0.09 + side * (wide + middle), foot, wide, top - foot))
         _panel(axes, data["costs"][name], ranks, data["fronts"][name], name)
-        axes.set_xlabel(data["titles"][name])
+        axes.set_xlabel("traffic to the best round" if name == "traffic" else f"{data['time']}, s")
         edge = axes.get_xlim()[1 - side]
         for rank, line in zip(ranks, lines, strict=True):
             outside = {"xycoords": axes.get_yaxis_transform(), "textcoords": axes.get_yaxis_transform()}

@@ -1,8 +1,9 @@
 """The style of all figures: sizes, fonts, display names, and a colour, marker and dash for each entry.
 
 Colours are from Okabe and Ito, for readers with colour blindness (without yellow, which is too faint on white). A
-figure has at most five colours for methods, and a method has the same colour in every figure (COLOUR_OF). Methods
-without a colour are grey and differ by marker and dash. Classes have seven colours.
+figure has at most five colours for methods. A method in COLOUR_OF has the same colour in every figure; colours that are
+free go to the first of the others. The rest are black and grey, and differ by marker and dash. Classes have seven
+colours.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import math
 import re
 import textwrap
 from collections.abc import Sequence
+from itertools import chain, cycle
 from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 from PIL import Image
 from seaborn.utils import relative_luminance
@@ -36,6 +38,7 @@ COLOUR_OF = {  # method -> colour in every figure and on the site; no board has 
 }  # fmt: skip
 MOST = 5  # colours for methods
 CROWD = "#8A8A8A"
+GREYS = ["#1A1A1A", CROWD]  # for methods without a colour
 DASHES: list[Any] = ["-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)), (0, (3, 1, 1, 1, 1, 1))]
 FAINT = "#BBBBBB"
 RC: dict[Any, Any] = {
@@ -69,9 +72,10 @@ def page_svg(figure: Figure) -> bytes:
 
 
 def small(png: io.BytesIO) -> bytes:
-    """Reduce a picture to a palette of 64 colours: a fifth of the bytes."""
+    """Reduce a picture to a palette, for fewer bytes. An octree keeps the colours of thin lines; a median cut merges
+    them."""
     picture, reduced = Image.open(png), io.BytesIO()
-    palette = picture.convert("RGB").quantize(64, dither=Image.Dither.NONE)
+    palette = picture.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
     palette.save(reduced, "PNG", optimize=True, dpi=picture.info["dpi"])
     return reduced.getvalue()
 
@@ -86,15 +90,23 @@ def wrapped(label: object) -> str:
     return textwrap.fill(plain(label), 36)
 
 
-def colour(entrant: str) -> str:
-    """The colour of an entry's method, at any settings."""
-    return COLOUR_OF.get(re.split(r" \(|,", entrant)[0], CROWD)
+def method(entrant: str) -> str:
+    """The method of an entry, without its settings."""
+    return re.split(r" \(|,", entrant)[0]
 
 
 def looks(entrants: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Colour of each entry's method, and marker and line style by its place among the entries."""
+    methods = list(dict.fromkeys(map(method, entrants)))
+    used = {COLOUR_OF.get(name) for name in methods}
+    free = chain((colour for colour in COLOURS[:MOST] if colour not in used), cycle(GREYS))
+    colours = [COLOUR_OF.get(name) or next(free) for name in methods]
     return {
-        name: {"color": colour(name), "marker": MARKERS[i % len(MARKERS)], "linestyle": DASHES[i % len(DASHES)]}
+        name: {
+            "color": colours[methods.index(method(name))],
+            "marker": MARKERS[i % len(MARKERS)],
+            "linestyle": DASHES[i % len(DASHES)],
+        }
         for i, name in enumerate(entrants)
     }
 
@@ -138,7 +150,7 @@ def name_outer(figure: Figure, x: str, y: str) -> None:
             axes.set_ylabel(y)
 
 
-def legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
+def legend_below(figure: Figure, handles: Sequence[Artist]) -> None:
     """Draw one legend below all panels, in as many columns as fit. The figure grows by the lines of the legend: on a
     small board of many methods, the panels would have no space otherwise."""
     widest = max((len(str(handle.get_label())) for handle in handles), default=1)
@@ -201,8 +213,8 @@ def round_costs(low: float, high: float) -> list[float]:
 
 
 MAX_BYTES = 150_000
-FEWER = (40, 32, 24, 16)  # colours of the palette of a picture with more bytes
-COARSER = (120, 90, 60)  # dots per inch of a picture that is still too large
+FEWER = (128, 64)  # colours of the palette of a picture with more bytes
+COARSER = (140, 120, 105, 90, 75, 60)  # dots per inch of a picture that is still too large
 
 
 def packed(figure: Figure) -> bytes:
@@ -220,12 +232,12 @@ def packed(figure: Figure) -> bytes:
 
 
 def _within(png: bytes) -> bytes:
-    """Reduce the number of colours until the picture has at most MAX_BYTES bytes; thin lines keep their colour."""
+    """Reduce the number of colours until the picture has at most MAX_BYTES bytes."""
     for colours in FEWER:
         if len(png) <= MAX_BYTES:
             break
         picture, reduced = Image.open(io.BytesIO(png)), io.BytesIO()
-        palette = picture.convert("RGB").quantize(colours, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        palette = picture.convert("RGB").quantize(colours, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
         palette.save(reduced, "PNG", optimize=True, dpi=picture.info["dpi"])
         png = reduced.getvalue()
     return png

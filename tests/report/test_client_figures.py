@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,18 @@ def test_label_counts_are_of_the_lowest_seed() -> None:
     assert data == {"panels": [{"task": "cora", "seed": 0, "counts": [[1, 2], [0, 3]]}], "lacking": ["wiki"]}
     figure = clients.draw_labels(data)
     assert figure.get_supxlabel() == "No counts are stored for: wiki"
+
+
+def test_tasks_on_the_same_clients_have_one_panel_of_labels() -> None:
+    """Two decoders score the same clients."""
+    decoders = [(name, json.dumps({"decoder": name})) for name in ("dot", "mlp")]
+    rows = [
+        samples.row("cora", method, 0, 0.5, task="link", clients=clients, backbone_params=params)
+        for method, (_, params) in (("alpha", decoders[0]), ("beta", decoders[1]))
+        for clients in (5, 10)
+    ]
+    data = clients.labels_data(samples.ranking(rows, files=[{"label_counts": [[1, 2]]}] * 4))
+    assert [panel["task"] for panel in data["panels"]] == ["cora (10 clients)", "cora (5 clients)"]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from fglbench.benchmark.cli.report import compare, report
 from fglbench.benchmark.store import Store
 from fglbench.registry import UserError
 from fglbench.report import build, leaderboard as readme
+from fglbench.report.figures import ranks
 
 from . import samples
 
@@ -67,6 +68,19 @@ def test_leaderboard_shows_the_rows(written: Path) -> None:
         "Rows: 30 (1 failed, 27 ok, 2 skipped)",
     ):  # fmt: skip
         assert shown in text
+
+
+@pytest.mark.parametrize(
+    ("measured", "time"), [({}, "training time"), ({"cpu_seconds": 3.0}, "CPU time of the whole run")]
+)
+def test_captions_are_whole_and_name_the_time_that_is_drawn(measured, time, tmp_path: Path) -> None:
+    rows = [row.model_copy(update=measured) for row in samples.demo()]
+    folder = samples.write(tmp_path / "results", rows)
+    made = build.make(folder, None)
+    text = made.texts[folder / "demo" / "LEADERBOARD.md"]
+    assert ranks.TIERS_CAPTION in text and f" and against {time}, both medians" in text
+    _, data = made.figures[folder / "demo" / "figures" / "cost.png"]
+    assert [axes.get_xlabel() for axes in ranks.draw_cost(data).axes] == ["traffic to the best round", f"{time}, s"]
 
 
 def test_task_csv_has_the_means(written: Path) -> None:

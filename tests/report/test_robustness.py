@@ -15,6 +15,7 @@ from fglbench.benchmark.store.schema import NEUTRAL, conditions, strength, wordi
 from fglbench.datasets.federation import Stress
 from fglbench.report.cells import to_markdown
 from fglbench.report.figures import curves as figure, found_figures
+from fglbench.report.figures.style import GREYS
 from fglbench.report.ranking import Ranking
 from fglbench.report.robustness import robustness_legend, robustness_table
 from fglbench.report.text import slug
@@ -134,6 +135,16 @@ def test_figure_shows_means_and_deviations_over_seeds() -> None:
     assert frail["std"] == pytest.approx([0.1 / 2**0.5] * 3)
     assert "robustness.png" in [plot.file for plot in found_figures(ranking)]
     assert figure.robustness_data(samples.ranking(samples.demo())) is None
+
+
+def test_only_coloured_curves_have_bars() -> None:
+    """The first five methods have colours and bars; the others are black and grey."""
+    names = [f"m{i}" for i in range(10)]
+    lines = [{"name": name, "mean": [0.7, 0.6], "std": [0.1, 0.1]} for name in names]
+    panel = {"task": "cora", "condition": "label_noise", "strengths": [0.0, 0.5], "lines": lines}
+    drawn = figure.draw_robustness({"panels": [panel], "order": names})
+    assert [curve.has_yerr for curve in drawn.axes[0].containers] == [True] * 5 + [False] * 5
+    assert {line.get_color() for line in drawn.legends[0].get_lines()[5:]} == {*GREYS}
 
 
 def test_report_has_no_table_per_strength(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, strategies as some
 from matplotlib import rc_context
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 from seaborn.utils import relative_luminance
@@ -21,11 +22,12 @@ from seaborn.utils import relative_luminance
 from fglbench.benchmark.suites.catalogue import catalogue
 from fglbench.report import figures, text
 from fglbench.report.display_names import distinguish
-from fglbench.report.figures import code, ranks, style as pictures
+from fglbench.report.figures import code, convergence, ranks, style as pictures
 from fglbench.report.figures.ranks import spread
 from fglbench.report.figures.style import (
     COLOUR_OF,
-    CROWD,
+    COLOURS,
+    GREYS,
     MARKERS,
     RC,
     class_looks,
@@ -72,7 +74,9 @@ def test_methods_of_a_board_have_distinct_constant_colours() -> None:
     first, second = looks(["fedavg", *names, "local"]), looks([*reversed(names), "local (epochs=3)", "fedavg"])
     assert first["fedavg"]["color"] == second["fedavg"]["color"] == COLOUR_OF["fedavg"]
     assert first["local"]["color"] == second["local (epochs=3)"]["color"] == COLOUR_OF["local"]
-    assert {first[name]["color"] for name in names} == {CROWD}
+    assert [first[name]["color"] for name in names[:3]] == [COLOURS[2], COLOURS[3], COLOURS[4]]  # free in this figure
+    assert {first[name]["color"] for name in names[3:]} == {*GREYS}
+    assert len({(look["color"], str(look["linestyle"])) for look in first.values()}) == len(first)
     assert len({(look["marker"], look["linestyle"]) for look in first.values()}) == len(first)
     classes = class_looks([str(i) for i in range(40)])
     assert len({(look["color"], look["marker"]) for look in classes.values()}) == len(classes)
@@ -179,14 +183,49 @@ def test_a_large_figure_gets_fewer_colours_and_keeps_its_pixels_apart() -> None:
 
 def test_a_figure_of_many_panels_gets_a_lower_resolution() -> None:
     """Noise, which is too large with any palette."""
-    noise = np.random.default_rng(0).random((700, 700, 3))
+    noise = np.random.default_rng(0).random((1100, 1100, 3))
 
     def draw(data: dict[str, Any]) -> Figure:
-        figure = Figure(figsize=(5, 5))
+        figure = Figure(figsize=(7, 7))
         figure.figimage(noise, resize=False)
         return figure
 
     picture = Image.open(io.BytesIO(image := figures.Plot("noise.png", "", lambda _: {}, draw).png({})))
     assert len(image) <= pictures.MAX_BYTES
     assert round(picture.info["dpi"][0]) in pictures.COARSER
-    assert picture.size == (round(5 * round(picture.info["dpi"][0])),) * 2
+    assert picture.size == (round(7 * round(picture.info["dpi"][0])),) * 2
+
+
+def curves_of(names: list[str]) -> dict[str, Any]:
+    """Noisy convergence curves in two panels: many lines and bands that overlap."""
+    draws = np.random.default_rng(0)
+    panels = [
+        {
+            "task": task,
+            "lines": [
+                {
+                    "name": name,
+                    "round": list(range(30)),
+                    "mean": draws.uniform(0.4, 0.6, 30).tolist(),
+                    "std": draws.uniform(0, 0.1, 30).tolist(),
+                }
+                for name in names
+            ],
+        }
+        for task in ("0", "1")
+    ]
+    return {"panels": panels, "highlighted": names[:5]}
+
+
+def test_highlighted_curves_have_distinct_colours_that_the_picture_keeps() -> None:
+    """Methods without a fixed colour, as Intra-KL, have one if they are highlighted."""
+    data = curves_of(["fclg", "intra-fedavg", "infograph-fedavg", "intra-kl", "intra-mse", "m0", "m1", "m2"])
+    figure = convergence.draw(data)
+    handles = figure.legends[0].get_lines()
+    assert {line.get_color() for line in handles[:5]} == {*COLOURS[:5]}
+    assert [text.get_text() for text in figure.legends[0].texts][5] == "other methods"
+    plot = figures.Plot("convergence.png", "", lambda _: None, convergence.draw)
+    picture = Image.open(io.BytesIO(plot.png(data))).convert("RGB")
+    kept = np.array([colour for count, colour in picture.getcolors(1000) or [] if count > 20])
+    for wanted in COLOURS[:5]:
+        assert np.abs(kept - 255 * np.array(to_rgb(wanted))).max(axis=1).min() < 5

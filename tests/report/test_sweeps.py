@@ -11,6 +11,7 @@ import pytest
 from fglbench.report import build
 from fglbench.report.cells import to_markdown
 from fglbench.report.figures import curves, found_figures
+from fglbench.report.figures.style import COLOURS
 from fglbench.report.privacy_cost import privacy_table
 from fglbench.report.text import ABSENT
 
@@ -54,6 +55,13 @@ def test_figure_shows_the_mean_over_seeds() -> None:
     assert (a["centre"], b["centre"]) == (2, 1)
     assert b["mean"] == pytest.approx([0.66, 0.71, 0.67])
     assert a["reference"] == b["reference"] == pytest.approx([0.63, 0.02 / 2**0.5])
+
+
+def test_the_figure_of_sensitivity_names_the_data_and_the_band() -> None:
+    figure = curves.draw_sensitivity(curves.sensitivity_data(samples.ranking(two_sweeps(), "sweep")))
+    assert [axes.get_title() for axes in figure.axes] == ["alpha, cora", "alpha, cora"]
+    shown = [text.get_text() for text in figure.legends[0].texts]
+    assert shown == ["alpha", "held while others vary", "FedAvg", "its standard deviation"]
 
 
 def test_a_single_sweep_has_no_centre() -> None:
@@ -182,6 +190,16 @@ def test_the_figure_is_logarithmic_with_levels_and_bands() -> None:
     assert curves.sensitivity_data(ranking) is None  # the same points by noise
 
 
+def test_levels_have_the_colours_of_the_legend() -> None:
+    """FedAvg and local training have fixed colours, MOON one that is free."""
+    figure = curves.draw_privacy(curves.privacy_data(samples.ranking(rows())))
+    levels = [line for line in figure.axes[0].lines if len(set(line.get_ydata())) == 1]
+    handles = figure.legends[0].get_lines()
+    assert [line.get_color() for line in levels] == [line.get_color() for line in handles]
+    assert [line.get_color() for line in handles] == [COLOURS[0], COLOURS[2], COLOURS[1]]
+    assert [text.get_text() for text in figure.legends[0].texts] == ["FedAvg", "MOON", "Local training"]
+
+
 def test_privacy_curves_need_three_noises(tmp_path: Path) -> None:
     short = [row for row in rows() if '"dp_noise": 5.0' not in row.training]
     assert curves.privacy_data(samples.ranking(short)) is None
@@ -189,6 +207,8 @@ def test_privacy_curves_need_three_noises(tmp_path: Path) -> None:
     folder = samples.write(tmp_path / "results", rows())
     text = build.make(folder, None).texts[folder / "demo" / "LEADERBOARD.md"]
     assert "## What privacy costs" in text
+    assert "3 methods with 11 settings" in text
+    assert "most entries are settings of 2 methods, so nothing is ranked" in text
 
 
 def test_tasks_of_fewer_clients_come_first() -> None:

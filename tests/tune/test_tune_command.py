@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import csv
+import io
 import shutil
 import sys
+from types import SimpleNamespace
 
 import optuna
 import pytest
 from optuna.storages.journal import JournalFileBackend
+from PIL import Image
 
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.tuned import read_tuned
+from fglbench.benchmark.tune import account
 
 
 def words(suite, odd, folder, *more):
@@ -92,6 +96,18 @@ def test_the_report_has_the_numbers_of_the_rows(tune, done) -> None:
     assert picture.startswith(b"\x89PNG") and len(picture) < 150_000
     tune(folder, "--report")
     assert (folder / "tuning" / "tiny" / "tuning.png").read_bytes() == picture
+
+
+def test_the_figure_of_many_datasets_is_folded() -> None:
+    """Fourteen datasets are five lines of three."""
+    named = SimpleNamespace
+    trial = named(values=[0.5, 0.6])
+    studies = [
+        named(cell=named(dataset=named(name=f"d{i}"), method=named(name="fedavg")), trials=[trial] * 2, rungs=[3, 9])
+        for i in range(14)
+    ]
+    width, height = Image.open(io.BytesIO(account.picture(studies))).size
+    assert height < 2000 and width > 2 * height
 
 
 def test_errors_are_tuned_to_the_lowest(tune, tmp_path) -> None:
