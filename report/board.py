@@ -69,7 +69,8 @@ class Board:
         rows["conditions"] = by_text(rows["training"], lambda text: json.dumps(conditions(text)))
         rows["decoder"] = by_text(rows["backbone_params"], lambda text: mapping(text).get("decoder", "dot"))
         rows["task_label"] = task_labels(rows)
-        rows["federation"] = task_labels(rows.assign(decoder=""))
+        several = rows["decoder"].nunique() > 1  # labels take an eighth of the time of loading
+        rows["federation"] = task_labels(rows.assign(decoder="")) if several else rows["task_label"]
         rows["entrant"] = entrant_labels(rows, rows["task_label"])
         rows["computed_with"] = rows.get("computed_with", rows["method_version"])
         rows[list(SCORES)] = rows[list(SCORES)].mul(rows["score_metric"].fillna("").map(sign), axis=0)
@@ -110,6 +111,13 @@ class Board:
     @cached_property
     def method_of(self) -> dict[str, str]:
         return dict(zip(self.rows["entrant"], self.rows["method"], strict=True))
+
+    @cached_property
+    def untuned(self) -> set[str]:
+        """Entries without tuned settings, if others have them; without references that do not train."""
+        tuned = set(self.scored.loc[self.scored["tuning"] != "", "entrant"])
+        trained = set(self.scored.loc[pd.to_numeric(self.scored["optimiser_steps"]) > 0, "entrant"])
+        return set(self.entrants) - tuned - (self.references - trained) if tuned else set()
 
     @cached_property
     def references(self) -> set[str]:

@@ -12,6 +12,7 @@ from ..registry import OWN
 from .board import LOCAL, Board, over_seeds
 from .cells import NOTHING, Cell, Column, Table, cells_by_name, difference_cell, number_cell, numbers_by_name
 from .groups import METHOD, display, kind_of_data
+from .inference import Inference
 from .ranking import Ranking
 from .statistics import performance_profile, ranks, win_rates
 from .tables import order
@@ -94,10 +95,16 @@ def second_table(ranking: Ranking) -> Table | None:
         return None
     means = numbers_by_name(inference.scores.mean(), score_text)
     columns = [METHOD, Column(f"Mean {unit(metric)}", means, falling=True, best=True)]
-    for base, against in inference.against.items():
-        gaps = cells_by_name({name: difference_cell(posterior) for name, posterior in against.items()})
-        columns.append(Column(f"Against {display(base)}, points", gaps, falling=True))
-    return _table(ranking, "second", "Second metric", columns)
+    return _table(ranking, "second", "Second metric", [*columns, *_differences(inference, "Against")])
+
+
+def _differences(inference: Inference, against: str) -> list[Column]:
+    """The differences from each baseline. against: the first words of the titles."""
+    columns = []
+    for base, posteriors in inference.against.items():
+        gaps = cells_by_name({name: difference_cell(posterior) for name, posterior in posteriors.items()})
+        columns.append(Column(f"{against} {display(base)}, points", gaps, falling=True))
+    return columns
 
 
 def _clients_title(ranking: Ranking) -> str:
@@ -112,9 +119,7 @@ def clients_table(ranking: Ranking) -> Table | None:
     if inference:
         means = numbers_by_name(inference.scores.mean(), percent)
         columns.append(Column("Macro-F1, %", means, falling=True, best=True))
-    for base, against in inference.against.items() if inference and inference.unit != "none" else ():
-        gaps = cells_by_name({name: difference_cell(posterior) for name, posterior in against.items()})
-        columns.append(Column(f"Macro-F1 against {display(base)}, points", gaps, falling=True))
+        columns += _differences(inference, "Macro-F1 against") if inference.unit != "none" else []
     clients = client_summary(board).loc[lambda table: table.index.get_level_values("entrant").isin(board.ranked)]
     if not any(grid.isna().any(axis=None) for grid in (clients[name].unstack("entrant") for name in clients)):
         worst, spread = (board.over_datasets(clients[name]) for name in ("worst", "spread"))

@@ -189,7 +189,7 @@ def signed_rank_posterior(differences: ArrayLike, rope: float = ROPE) -> Posteri
     most of the weighted Walsh averages. The interval of the mean is that of `bootstrap_mean`.
     """
     d = np.concatenate([[0.0], np.round(np.asarray(differences, dtype=float), DECIMALS)])
-    weights = dirichlet_points(len(d) - 1)
+    weights = _dirichlet(len(d) - 1)
     sums = d[:, None] + d[None, :]
     parts = {}
     for side, sign in (("worse", -1.0), ("better", 1.0)):
@@ -202,10 +202,10 @@ def signed_rank_posterior(differences: ArrayLike, rope: float = ROPE) -> Posteri
 
 
 @lru_cache(maxsize=4)  # all pairs of methods of a board have the same draws
-def dirichlet_points(n: int, scramble: int = 0) -> NDArray[np.float64]:
+def _dirichlet(n: int) -> NDArray[np.float64]:
     """(2^16, 1 + n) weights of the pseudo-dataset and n datasets: a scrambled Sobol sequence, whose probabilities vary
     by 0.0004 (standard deviation over scrambles) instead of 0.0009 for as many random draws."""
-    points = qmc.Sobol(n + 1, rng=scramble).random_base2(16)
+    points = qmc.Sobol(n + 1, rng=0).random_base2(16)
     weights = special.gammaincinv([0.5, *[1.0] * n], points)
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 

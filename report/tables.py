@@ -81,10 +81,7 @@ def mark(board: Board, name: str) -> str:
     """' (untuned)' for an entry without tuned settings, if other entries have them. ' ✓3' if the maintainers ran 3 rows
     again with the same result; ' ✗1/3' if the result of one of 3 differed."""
     passed, total = board.verified.get(name, (0, 0))
-    tuned = set(board.scored.loc[board.scored["tuning"] != "", "entrant"])
-    trained = set(board.scored.loc[pd.to_numeric(board.scored["optimiser_steps"]) > 0, "entrant"])
-    fixed = name in board.references - trained  # it has nothing to tune
-    untuned = " (untuned)" if tuned and name not in tuned and not fixed else ""
+    untuned = " (untuned)" if name in board.untuned else ""
     return untuned + (f" ✗{total - passed}/{total}" if passed < total else f" ✓{total}" if total else "")
 
 

@@ -17,7 +17,6 @@ __all__ = ["main"]
 
 INTERRUPTED = 130
 APART = "fglbench.benchmark.suites.apart"  # imported by commands with plug-ins
-PLUGINS = "fglbench.benchmark.suites.plugins"
 WORD, LINE = 300, 3000  # limits of an error message in characters
 STOPPED = "stopped; the same command continues from here"
 EXTREME = (OSError, OverflowError, MemoryError, RecursionError)  # the input is too large, or a file is missing
@@ -81,6 +80,8 @@ def _command(arguments: Sequence[str] | None) -> int:
             check_packages()
         except UserError as unfit:
             return _complain(str(unfit))
+        from ..known import PLUGINS
+
         if (plugins := sys.modules.get(PLUGINS)) is not None and plugins.raised(error):
             from ..runner.execute import explain
 

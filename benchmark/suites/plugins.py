@@ -40,10 +40,10 @@ def load_plugins(names: Iterable[str]) -> tuple[str, ...]:
     """
     plugins = located(names)
     for name in plugins:
-        modules, entries = len(sys.modules), sum(len(one.names()) for one in REGISTRIES.values())
+        modules, entries = len(sys.modules), len(_registered())
         with _guarded(f"plug-in {name!r}"), redirect_stdout(sys.stderr):  # its prints are no output of a command
             _load_file(Path(name)) if name.endswith(".py") else importlib.import_module(name)
-        if len(sys.modules) > modules and sum(len(one.names()) for one in REGISTRIES.values()) == entries:
+        if len(sys.modules) > modules and len(_registered()) == entries:
             raise UserError(f"plug-in {name!r} registers nothing: write @fglbench.register(NAME) above its class")
     return plugins
 
@@ -104,9 +104,13 @@ def built_in(kind: str, name: str) -> bool:
 
 def raised(error: BaseException) -> bool:
     """Whether code of a plug-in raised an error, also in a function that it called."""
-    names = ((kind, name) for kind, registry in REGISTRIES.items() for name in registry.names())
-    modules = {REGISTRIES[kind].cls(name).__module__ for kind, name in names if not built_in(kind, name)}
+    modules = {one.cls(name).__module__ for one, name in _registered() if not _built_in(one, name)}
     return any(frame.f_globals.get("__name__") in modules for frame, _ in walk_tb(error.__traceback__))
+
+
+def _registered() -> list[tuple[Registry[Any], str]]:
+    """The registries, each with each of its names."""
+    return [(one, name) for one in REGISTRIES.values() for name in one.names()]
 
 
 def _built_in(registry: Registry[Any], name: str) -> bool:
@@ -139,7 +143,7 @@ for _registry in REGISTRIES.values():
 @contextmanager
 def _guarded(what: str) -> Iterator[None]:
     """Around an import: turn errors into one line, and restore built-in names that it replaced."""
-    before = [(one, name, one.cls(name)) for one in REGISTRIES.values() for name in one.names() if _built_in(one, name)]
+    before = [(one, name, one.cls(name)) for one, name in _registered() if _built_in(one, name)]
     try:
         yield
     except (UserError, KeyboardInterrupt):
